@@ -1,0 +1,49 @@
+# Every chore has one verb; CI runs the verbs that a person runs. `make help` lists them.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# PyTorch's index of CPU wheels; used only where it answers within 3 s. Empty means none.
+TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
+# Where the gateway and the trainer keep archives; the same setting the programs read.
+TORCHGATE_MODEL_STORE ?= model_store
+export TORCHGATE_MODEL_STORE
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test lint fmt train-and-archive system-packages test-system test-compose bench clean
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## the virtual environment .venv with everything, from constraints.txt
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torchgate needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	@index=; if [ -n "$(TORCH_INDEX_URL)" ] && timeout 3 $(PYTHON) -c \
+	  'import sys, urllib.request; urllib.request.urlopen(sys.argv[1] + "/torch/", timeout=3).close()' "$(TORCH_INDEX_URL)" 2>/dev/null; \
+	  then index="--extra-index-url $(TORCH_INDEX_URL)"; fi; \
+	set -x; $(BIN)/python -m pip install --quiet --disable-pip-version-check $$index -c constraints.txt \
+	  -e '.[training,torchserve,dev]'
+	@touch $@
+
+train-and-archive: setup ## data, training, evaluation, quantization, export, archives: runs/ and model_store/
+	$(BIN)/python -m training pipeline
+
+lint: setup ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: setup ## put the code into the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint ## linters, types and every test that PyPI can equip, a real TorchServe included
+	$(BIN)/pytest -m "not system"
+
+clean: ## remove what was built: environment, runs, archives, caches
+	rm -rf $(VENV) build runs data *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	find model_store -mindepth 1 ! -name README.md -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

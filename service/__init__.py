@@ -1,0 +1,1 @@
+"""The gateway: HTTP in front, TorchServe behind; never imports torch."""

@@ -1,0 +1,1 @@
+"""The HTTP edge, one file per family of routes."""

@@ -1,0 +1,1 @@
+"""From images to archives, in stages with files between them."""
