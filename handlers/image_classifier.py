@@ -1,0 +1,302 @@
+"""TorchServe handler of an image classifier: unpack the requests, decode their items, run the model, pack the answers.
+
+The file travels inside every archive, with the version whose preprocessing it is. It needs nothing of TorchServe but
+the context object that it is called with. TorchServe wants exactly one class in here.
+"""
+
+import base64
+import io
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image, ImageOps
+
+# What an item becomes: pixels, uint8 [C, H, W], or why it cannot: {"code", "message"}.
+Pixels = npt.NDArray[np.uint8]
+Problem = dict[str, str]
+
+# The formats that Pillow is let near, by their first bytes. Others it reads run foreign programs (EPS), are guessed
+# from weak marks (TGA), or are no pictures that people send.
+SIGNATURES = {
+    "PNG": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "JPEG": re.compile(rb"\xff\xd8\xff"),
+    "GIF": re.compile(rb"GIF8[79]a"),
+    "WEBP": re.compile(rb"RIFF....WEBP", re.DOTALL),
+    "BMP": re.compile(rb"BM....\x00\x00\x00\x00", re.DOTALL),
+    "TIFF": re.compile(rb"II[*+]\x00|MM\x00[*+]"),
+    "PPM": re.compile(rb"P[1-6]\s"),
+    "JPEG2000": re.compile(rb"\x00\x00\x00\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"),
+    "AVIF": re.compile(rb"....ftypavi[fs]", re.DOTALL),
+}
+NPY_SIGNATURE = b"\x93NUMPY"
+ALPHA_MODES = ("RGBA", "LA", "PA", "La", "RGBa")
+
+DEFAULT_TOP_K = 5
+# TorchServe would take any number; a gateway's batch is far smaller.
+MAX_ITEMS = 1024
+# TorchScript specialises its graph for each new shape during the first runs of it; see warm_up.
+WARM_UP_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
+WARM_UP_RUNS = 3
+WARM_UP_SECONDS = 20.0
+
+
+def problem(code: str, message: str) -> Problem:
+    """Describe why an item or a request is refused."""
+    return {"code": code, "message": message}
+
+
+def decode_item(content: Any, contract: Mapping[str, Any]) -> Pixels | Problem:
+    """Turn what a client sent for one item into uint8 [C, H, W], or say what is wrong with it."""
+    if not isinstance(content, bytes | bytearray):
+        return problem("image_unrecognized", f"An item must be bytes, not {type(content).__name__}.")
+    if not content:
+        return problem("image_empty", "The item has 0 bytes.")
+    if content.startswith(NPY_SIGNATURE):
+        return decode_tensor(content, contract["input"])
+    return decode_image(content, contract)
+
+
+def decode_tensor(content: bytes | bytearray, size: Mapping[str, int]) -> Pixels | Problem:
+    """Read a .npy file that holds uint8 [C, H, W] of exactly the model's size."""
+    shape = (size["channels"], size["height"], size["width"])
+    allowed = f"allowed is uint8 of shape {list(shape)}"
+    stream = io.BytesIO(content)
+    try:
+        # Headers only: nothing is allocated for the shape that a header claims, and nothing is unpickled.
+        version = np.lib.format.read_magic(stream)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        sent_shape, fortran_order, dtype = read_header[version](stream)
+    except Exception as error:  # noqa: BLE001 - a hostile header can break the parser in many ways; this is the border
+        return problem("tensor_invalid", f"The .npy header cannot be read ({brief(error)}); {allowed}.")
+    if dtype != np.uint8 or sent_shape != shape:
+        sent = f"{dtype} of shape {list(sent_shape)}"
+        return problem("tensor_invalid", f"The .npy file holds {sent[:200]}; {allowed}.")
+    data = content[stream.tell() :]
+    expected = size["channels"] * size["height"] * size["width"]
+    if len(data) != expected:
+        return problem("tensor_invalid", f"{len(data)} bytes follow the .npy header; {allowed}: {expected} bytes.")
+    return np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran_order else "C")
+
+
+def decode_image(content: bytes | bytearray, contract: Mapping[str, Any]) -> Pixels | Problem:
+    """Read the first picture of an image file and bring it to the model's size and channels."""
+    name = next((name for name, signature in SIGNATURES.items() if signature.match(content)), None)
+    if name is None:
+        known = ", ".join(SIGNATURES)
+        return problem("image_unrecognized", f"The item is no image of a known format ({known}) and no .npy file.")
+    try:
+        with Image.open(io.BytesIO(content), formats=(name,)) as image:
+            # Before any pixel is decoded; in this range Pillow only warns.
+            if image.width * image.height > (Image.MAX_IMAGE_PIXELS or 0):
+                return too_many_pixels(f"has {image.width} x {image.height} pixels")
+            if image.mode == "F":
+                return problem("image_unsupported", f"The {name} has floating-point pixels; send integers.")
+            return preprocess(image, contract)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return too_many_pixels("claims more pixels than a decoder will be asked for")
+    except Exception as error:  # noqa: BLE001 - decoders raise nearly everything on broken files; this is the border
+        return problem("image_truncated", f"The {name} is cut off or corrupt: {brief(error)}.")
+
+
+def too_many_pixels(what: str) -> Problem:
+    """Refuse a decompression bomb."""
+    return problem("image_too_many_pixels", f"The image {what}; allowed are {Image.MAX_IMAGE_PIXELS}.")
+
+
+def preprocess(image: Image.Image, contract: Mapping[str, Any]) -> Pixels:
+    """Apply the contract's preprocessing to the first frame: uint8 [C, H, W]."""
+    size, background = contract["input"], contract["preprocessing"]["background"]
+    image.seek(0)
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode == "I" or upright.mode.startswith("I;16"):
+        values = np.asarray(upright).astype(np.int64).clip(0, 65535)
+        upright = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    if upright.mode in ALPHA_MODES or "transparency" in upright.info:
+        canvas = Image.new("RGBA", upright.size, (*background, 255))
+        # La (premultiplied) converts to LA only.
+        canvas.alpha_composite((upright.convert("LA") if upright.mode == "La" else upright).convert("RGBA"))
+        upright = canvas
+    if upright.mode == "LAB":  # has no direct way to L
+        upright = upright.convert("RGB")
+    plain = upright.convert("L" if size["channels"] == 1 else "RGB")
+    fitted = ImageOps.fit(plain, (size["width"], size["height"]), method=Image.Resampling.BILINEAR)
+    pixels = np.asarray(fitted)
+    return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def brief(error: Exception) -> str:
+    """Name an exception in one short line."""
+    return f"{type(error).__name__}: {error}"[:200].replace("\n", " ").rstrip(" .:")
+
+
+def unpack(row: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any] | None]:
+    """Split one request into its items and, of a packed one, its options; a plain one has None.
+
+    Raises ValueError when the items or the options are not what a request may hold.
+    """
+    for key in ("body", "data"):
+        if key in row and "options" not in row:
+            return [row[key]], None
+    keys = [str(index) for index in range(len(row) - ("options" in row))]
+    if not keys or any(key not in row for key in keys):
+        sent = ", ".join(sorted(row)[:20]) or "nothing"
+        raise ValueError(f'Items must have the keys "0", "1", ... without a gap; sent: {sent[:200]}.')
+    if len(keys) > MAX_ITEMS:
+        raise ValueError(f"{len(keys)} items in one request; allowed are {MAX_ITEMS}.")
+    return [row[key] for key in keys], read_options(row.get("options", b"{}"))
+
+
+def read_options(sent: Any) -> dict[str, Any]:
+    """Check a packed request's options and fill in what is missing; ValueError says what is wrong."""
+    try:
+        options = sent if isinstance(sent, dict) else json.loads(sent)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"options is not JSON: {brief(error)}.") from error
+    if not isinstance(options, dict):
+        raise ValueError(f"options must be a JSON object, not {type(options).__name__}.")  # noqa: TRY004 - not our error
+    # Fields that this version does not know are let pass: a gateway may be newer than the archive.
+    top_k, probabilities = options.get("top_k", DEFAULT_TOP_K), options.get("probabilities", False)
+    if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1:
+        raise ValueError(f"options.top_k must be an integer from 1, not {json.dumps(top_k)[:200]}.")
+    if not isinstance(probabilities, bool):
+        raise ValueError(f"options.probabilities must be true or false, not {json.dumps(probabilities)[:200]}.")  # noqa: TRY004
+    return {"top_k": top_k, "probabilities": probabilities}
+
+
+class ImageClassifier:
+    """One loaded model version. TorchServe calls initialize once and handle for each request."""
+
+    contract: dict[str, Any]
+    model: torch.jit.ScriptModule
+    device: torch.device
+
+    def initialize(self, context: Any) -> None:
+        """Load, warm up and check the model that lies in the context's model_dir.
+
+        Raises RuntimeError when the archive is not whole or the model does not give its contract's answers here; it
+        is the one exception that TorchServe reports as a failed load.
+        """
+        folder = Path(context.system_properties["model_dir"])
+        gpu_id = context.system_properties.get("gpu_id")
+        try:
+            self.contract = json.loads((folder / "contract.json").read_text(encoding="utf-8"))
+            # Quantized kernels exist for the CPU only.
+            on_cpu = gpu_id is None or self.contract["precision"].startswith("int8")
+            self.device = torch.device("cpu" if on_cpu else f"cuda:{gpu_id}")
+            graph = folder / context.manifest["model"]["serializedFile"]
+            self.model = torch.jit.load(str(graph), map_location=self.device).eval()  # type: ignore[no-untyped-call]
+            self.warm_up()
+            self.check_self()
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise RuntimeError(f"The archive of {context.model_name} cannot be loaded: {brief(error)}") from error
+
+    def handle(self, data: Sequence[Mapping[str, Any]], context: Any) -> list[Any]:
+        """Answer each row of data: a packed batch, a plain image, or a question for the contract."""
+        return [self.answer(row, index, context) for index, row in enumerate(data)]
+
+    def answer(self, row: Mapping[str, Any], index: int, context: Any) -> Any:
+        """Answer one row; what is wrong with the whole of it is status 400."""
+        if context.get_request_header(index, "describe") == "True":
+            return self.describe()
+        context.set_response_content_type(index, "application/json")
+        try:
+            items, options = unpack(row)
+        except ValueError as error:
+            answer: dict[str, Any] = {"error": problem("request_invalid", str(error))}
+        else:
+            answer = self.answer_plain(items) if options is None else self.answer_packed(items, **options)
+        if "error" in answer or "code" in answer:
+            context.set_response_status(code=400, phrase="Bad Request", idx=index)
+        return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
+
+    def answer_plain(self, items: Sequence[Any]) -> dict[str, Any]:
+        """Answer a single image with names of classes."""
+        (result,), _ = self.predict(items, DEFAULT_TOP_K, probabilities=False)
+        if "error" in result:
+            return dict(result["error"])
+        classes = self.contract["classes"]
+        top_k = [{"label": classes[class_index], "probability": value} for class_index, value in result["top_k"]]
+        return {**top_k[0], "top_k": top_k}
+
+    def answer_packed(self, items: Sequence[Any], top_k: int, probabilities: bool) -> dict[str, Any]:
+        """Answer a batch: a result or an error for each item, in order."""
+        results, timings_ms = self.predict(items, top_k, probabilities)
+        return {"results": results, "timings_ms": timings_ms}
+
+    def predict(
+        self, items: Sequence[Any], top_k: int, probabilities: bool
+    ) -> tuple[list[dict[str, Any]], dict[str, float]]:
+        """Decode all items and run the model once, on the good ones."""
+        started = time.perf_counter()
+        decoded = [decode_item(item, self.contract) for item in items]
+        good = [pixels for pixels in decoded if not isinstance(pixels, dict)]
+        decoded_at = time.perf_counter()
+        answers = iter(self.rank(self.run(np.stack(good)), top_k, probabilities) if good else [])
+        results = [{"error": entry} if isinstance(entry, dict) else next(answers) for entry in decoded]
+        ended = time.perf_counter()
+        decode_ms, compute_ms = (decoded_at - started) * 1e3, (ended - decoded_at) * 1e3
+        return results, {"decode": round(decode_ms, 3), "compute": round(compute_ms, 3)}
+
+    def run(self, batch: Pixels) -> torch.Tensor:
+        """Run the model on uint8 [N, C, H, W]; the answer is float32 [N, num_classes] in CPU memory."""
+        with torch.inference_mode():
+            output: torch.Tensor = self.model(torch.from_numpy(batch).to(self.device))
+            return output.cpu()
+
+    def rank(self, probabilities: torch.Tensor, top_k: int, whole: bool) -> list[dict[str, Any]]:
+        """Turn float32 [N, num_classes] into results; the Python floats hold the float32 values exactly."""
+        finite = torch.isfinite(probabilities).all(dim=1).tolist()
+        if whole:
+            results = [{"probabilities": values} for values in probabilities.tolist()]
+        else:
+            # A stable sort, unlike topk, always gives equal probabilities in the order of their classes.
+            values, classes = torch.sort(probabilities, dim=1, descending=True, stable=True)
+            pairs = zip(classes[:, :top_k].tolist(), values[:, :top_k].tolist(), strict=True)
+            results = [{"top_k": list(zip(*pair, strict=True))} for pair in pairs]
+        failed = {"error": problem("output_not_finite", "The model's output for this item is not a finite number.")}
+        return [result if good else failed for result, good in zip(results, finite, strict=True)]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the contract and what it runs on."""
+        runtime = {
+            "torch_version": torch.__version__,
+            "num_threads": torch.get_num_threads(),
+            "device": str(self.device),
+            "pid": os.getpid(),
+        }
+        return {**self.contract, "runtime": runtime}
+
+    def warm_up(self) -> None:
+        """Run the batch sizes that are to come, so that the first callers do not pay for specialisation."""
+        size = self.contract["input"]
+        deadline = time.monotonic() + WARM_UP_SECONDS
+        for num_items in WARM_UP_SIZES:
+            batch = np.zeros((num_items, size["channels"], size["height"], size["width"]), np.uint8)
+            for _ in range(WARM_UP_RUNS):
+                self.run(batch)
+                # Large models on slow machines: rather a slow first call than a load that times out.
+                if time.monotonic() > deadline:
+                    return
+
+    def check_self(self) -> None:
+        """Compare the answers to the contract's own cases, one by one, with what they were where it was exported."""
+        check = self.contract["self_check"]
+        for number, case in enumerate(check["cases"]):
+            (result,), _ = self.predict([base64.b64decode(case["image_b64"])], DEFAULT_TOP_K, probabilities=True)
+            if "error" in result:
+                raise RuntimeError(f"Self-check case {number} cannot be answered: {result['error']['message']}")
+            expected, answered = np.array(case["probabilities"]), np.array(result["probabilities"])
+            if expected.shape != answered.shape:
+                raise RuntimeError(f"Self-check case {number}: {len(answered)} classes, expected {len(expected)}")
+            difference = float(np.abs(expected - answered).max())
+            if not difference <= check["tolerance"]:
+                tolerance = f"tolerance {check['tolerance']:g}"
+                raise RuntimeError(f"Self-check case {number} is off by {difference:.3g}, {tolerance}")
