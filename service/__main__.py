@@ -1,0 +1,79 @@
+"""The `torchgate` command: settings, then the application, then uvicorn."""
+
+import argparse
+import logging
+import socket
+import sys
+
+import uvicorn
+from pydantic import ValidationError
+
+from service.logs import configure_logging
+from service.settings import Settings, env_name, explain
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 2048
+
+
+def main() -> None:
+    """Run the command line; a wrong setting or a taken port ends it with one line per fault and status 2."""
+    parser = argparse.ArgumentParser(prog="torchgate", description="A gateway for image classifiers on TorchServe.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("serve", help="run the gateway until SIGTERM or Ctrl-C")
+    verbs.add_parser("check", help="check the settings and that the port is free, then stop")
+    verbs.add_parser("settings", help="list every setting with its default and its value now")
+    verb = parser.parse_args().verb
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        sys.exit(_complain(explain(error)))
+    if verb == "settings":
+        for name, field in Settings.model_fields.items():
+            print(f"{env_name(name)}={getattr(settings, name)}  (default {field.default}) {field.description}")
+        return
+    try:
+        listener = _listen(settings)
+    except OSError as error:
+        place = f"{settings.host}:{settings.port}"
+        sys.exit(_complain(f"cannot listen on {place} (TORCHGATE_HOST, TORCHGATE_PORT): {error.strerror}"))
+    with listener:
+        if verb == "serve":
+            serve(settings, listener)
+
+
+def serve(settings: Settings, listener: socket.socket) -> None:
+    """Answer requests on `listener` until a signal says stop, then let those in progress end."""
+    from service.app import create_app  # noqa: PLC0415 - the other verbs need none of it
+
+    configure_logging(settings.log_level)
+    host, port = listener.getsockname()[:2]
+    logger.info("torchgate listens on http://%s:%d", host, port, extra={"host": host, "port": port})
+    config = uvicorn.Config(
+        create_app(settings),
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=round(settings.drain_seconds),
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+    logger.info("torchgate stopped")
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+
+
+def _complain(text: str) -> int:
+    print(f"torchgate: {text}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    main()

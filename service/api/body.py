@@ -1,0 +1,116 @@
+"""A request's body: read within bounds, then taken apart into images."""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+from service.api.multipart import split_multipart
+from service.backend import ItemError
+from service.errors import (
+    BodyInvalid,
+    BodyTimeout,
+    BodyTooLarge,
+    MediaTypeUnsupported,
+    StreamTooLarge,
+    TooManyImages,
+)
+from service.schemas import PredictJson
+
+MEDIA_TYPES = "image/*, application/octet-stream, multipart/form-data, application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """What one request may hold, and how long it may take to arrive."""
+
+    max_bytes: int
+    max_images: int
+    timeout_seconds: float
+
+
+async def read_body(receive: Receive, headers: Headers, limits: BodyLimits) -> bytes:
+    """Return the whole body.
+
+    Raises:
+        BodyTooLarge: its declared length is over the limit; nothing of it was read.
+        StreamTooLarge: more than the limit arrived.
+        BodyTimeout: its end did not arrive in time.
+        ClientDisconnect: the client left.
+    """
+    declared = headers.get("content-length")
+    if declared is not None and int(declared) > limits.max_bytes:
+        raise BodyTooLarge(int(declared), limits.max_bytes)
+    chunks: list[bytes] = []
+    num_bytes = 0
+    try:
+        async with asyncio.timeout(limits.timeout_seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                if chunk := message.get("body", b""):
+                    chunks.append(chunk)
+                    num_bytes += len(chunk)
+                    if num_bytes > limits.max_bytes:
+                        raise StreamTooLarge(limits.max_bytes)
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError as error:
+        raise BodyTimeout(limits.timeout_seconds) from error
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def split_body(body: bytes, headers: Headers, max_images: int) -> Sequence[bytes | ItemError]:
+    """Return the images of a body, in order; one that cannot even be taken out is an ItemError in its place.
+
+    Raises:
+        MediaTypeUnsupported: the content type is not one of MEDIA_TYPES, or the body is compressed.
+        BodyInvalid: the body is not what its content type says, or holds no image.
+        TooManyImages: it holds more than `max_images`.
+    """
+    encoding = headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        raise MediaTypeUnsupported(f"Content-Encoding {encoding!r}", "identity")
+    content_type = headers.get("content-type", "application/octet-stream")
+    media_type, parameters = parse_options_header(content_type)
+    match media_type:
+        case b"multipart/form-data":
+            images: Sequence[bytes | ItemError] = split_multipart(body, parameters.get(b"boundary", b""), max_images)
+        case b"application/json":
+            images = _split_json(body)
+        case b"application/octet-stream":
+            images = [body]
+        case _ if media_type.startswith(b"image/"):
+            images = [body]
+        case _:
+            raise MediaTypeUnsupported(f"Content-Type {content_type!r}", MEDIA_TYPES)
+    if not images:
+        raise BodyInvalid("it holds no image")
+    if len(images) > max_images:
+        raise TooManyImages(max_images)
+    return images
+
+
+def _split_json(body: bytes) -> list[bytes | ItemError]:
+    try:
+        document = PredictJson.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(step) for step in first["loc"]) or "the document"
+        raise BodyInvalid(f"{place}: {first['msg']}") from error
+    return [_decode_base64(instance.b64) for instance in document.instances]
+
+
+def _decode_base64(text: str) -> bytes | ItemError:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        return ItemError("base64_invalid", f"The value of b64 is not base64 (RFC 4648): {error}.")

@@ -1,0 +1,43 @@
+"""Whether the process lives, whether it can answer, and what it has measured."""
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client.exposition import choose_encoder
+
+from service.api.problems import problem_response, problem_responses
+from service.errors import GatewayError, NotReady
+from service.fleet import Fleet
+from service.metrics import Metrics
+from service.router import Router
+from service.schemas import Health
+
+
+def health_routes(fleet: Fleet, router: Router, metrics: Metrics) -> APIRouter:
+    """Return the routes for probes and for Prometheus."""
+    routes = APIRouter(tags=["health"])
+
+    @routes.get("/healthz")
+    async def healthz() -> Health:
+        """Answer 200 while the process runs."""
+        return Health(status="ok")
+
+    @routes.get("/readyz", responses=problem_responses(503), response_model=Health)
+    async def readyz(request: Request) -> Health | Response:
+        """Answer 200 while the default model's default version answers, else 503 with what is waited for."""
+        view = fleet.view
+        models = [router.default_model()] if len(view.deployments) == 1 else list(view.deployments)
+        try:
+            if not view.deployments:
+                raise NotReady(view.waiting_for)
+            for model in models:
+                router.find(model).require_ready()
+        except GatewayError as error:
+            return problem_response(error, request.scope)
+        return Health(status="ready", reason=view.waiting_for)
+
+    @routes.get("/metrics", response_class=Response)
+    async def expose(request: Request) -> Response:
+        """Answer the metrics in the format that the scraper asks for."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(metrics.registry), media_type=content_type)
+
+    return routes

@@ -1,0 +1,73 @@
+"""The one place where errors become answers: application/problem+json (RFC 9457)."""
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Scope
+
+from service.errors import GatewayError, InternalError, MethodNotAllowed, ParameterInvalid, RouteNotFound
+from service.schemas import Problem
+
+MEDIA_TYPE = "application/problem+json"
+
+
+def problem_response(error: GatewayError, scope: Scope) -> Response:
+    """Return the answer that tells the caller of `error`, and notes its code for the log."""
+    state = scope.setdefault("state", {})
+    state["error_code"] = error.code
+    # Of an error whose status depends on its data, like a handler's, the class still has the status.
+    document = {
+        "type": "about:blank",
+        "title": HTTPStatus(error.status).phrase,
+        "status": error.status,
+        "detail": str(error),
+        "code": error.code,
+        "request_id": state.get("request_id", ""),
+    }
+    headers = {}
+    if error.retry_after_seconds is not None:
+        headers["Retry-After"] = str(error.retry_after_seconds)
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = error.allowed
+    return Response(json.dumps(document), error.status, headers, MEDIA_TYPE)
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI entries of the errors that a route may answer."""
+    content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
+def install(app: FastAPI) -> None:
+    """Have every error of `app` answered as a problem, the framework's own included."""
+
+    async def gateway_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, GatewayError)
+        return problem_response(error, request.scope)
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        path = request.scope["path"]
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            return problem_response(RouteNotFound(path), request.scope)
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = (error.headers or {}).get("Allow", "")
+            return problem_response(MethodNotAllowed(request.method, path, allowed), request.scope)
+        return problem_response(InternalError(), request.scope)
+
+    async def validation_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        faults = (
+            f"{'.'.join(str(step) for step in fault['loc'])}: {fault['msg']} (given: {fault.get('input')!r})"
+            for fault in error.errors()
+        )
+        return problem_response(ParameterInvalid("; ".join(faults)), request.scope)
+
+    app.add_exception_handler(GatewayError, gateway_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestValidationError, validation_error)

@@ -1,0 +1,71 @@
+"""The composition root: settings in, an ASGI application out; its lifespan starts and stops the rest."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from service.api import problems
+from service.api.body import BodyLimits
+from service.api.edge import Edge
+from service.api.health import health_routes
+from service.api.models import model_routes
+from service.api.predict import PredictLimits, predict_routes
+from service.backend import Backend, ModelControl
+from service.fleet import Fleet
+from service.metrics import Metrics
+from service.router import Router
+from service.settings import Settings
+from service.torchserve.grpc import GrpcBackend
+from service.torchserve.management import TorchServeControl
+from service.torchserve.rest import RestBackend
+
+DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions loaded, shows what is going on."
+# TorchServe kills a worker that passes its response timeout. The gateway gives up first, and says so.
+RESPONSE_TIMEOUT_MARGIN_SECONDS = 30
+
+
+def make_backend(settings: Settings) -> Backend:
+    """Return the backend that the settings name."""
+    host = settings.torchserve_host
+    if settings.backend == "rest":
+        return RestBackend(f"http://{host}:{settings.torchserve_rest_port}")
+    return GrpcBackend(f"{host}:{settings.torchserve_grpc_port}")
+
+
+def make_control(settings: Settings) -> ModelControl:
+    """Return the control of the backend that the settings name."""
+    return TorchServeControl(
+        f"http://{settings.torchserve_host}:{settings.torchserve_management_port}",
+        load_timeout_seconds=settings.load_timeout_seconds,
+        response_timeout_seconds=settings.backend_timeout_ms // 1000 + RESPONSE_TIMEOUT_MARGIN_SECONDS,
+    )
+
+
+def create_app(settings: Settings, backend: Backend | None = None, control: ModelControl | None = None) -> ASGIApp:
+    """Return the gateway; a test may put its own backend and control at the seam."""
+    metrics = Metrics()
+    fleet = Fleet(settings, backend or make_backend(settings), control or make_control(settings), metrics)
+    router = Router(fleet, settings.default_model)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await fleet.start()
+        try:
+            yield
+        finally:
+            await fleet.close(settings.drain_seconds)
+
+    app = FastAPI(title="torchgate", version=version("torchgate"), description=DESCRIPTION, lifespan=lifespan)
+    problems.install(app)
+    limits = PredictLimits(
+        body=BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds),
+        deadline_ms=settings.deadline_ms,
+        max_deadline_ms=settings.max_deadline_ms,
+    )
+    app.include_router(predict_routes(router, metrics, limits))
+    app.include_router(model_routes(fleet, router))
+    app.include_router(health_routes(fleet, router, metrics))
+    return Edge(app, metrics)

@@ -1,0 +1,115 @@
+"""The model store as the gateway sees it: the manifest, and the archives whose sha256 it vouches for."""
+
+import hashlib
+import json
+import re
+import zipfile
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from pydantic import BaseModel, Field, ValidationError
+
+from service.backend import Target
+from service.contract import Contract, ContractInvalid, parse_contract
+
+MANIFEST = "manifest.json"
+CONTRACT = "contract.json"
+DEFAULT_VARIANT = "fp32"
+# A contract is text of a few hundred kilobytes at most; an archive that claims more is not ours.
+MAX_CONTRACT_BYTES = 16 * 1024 * 1024
+
+
+class StoreError(Exception):
+    """The model store, its manifest or one of its archives cannot be used; the message says which and why."""
+
+
+class Archive(BaseModel):
+    """One line of the manifest."""
+
+    file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\.mar$")  # a bare name: nothing leaves the store
+    model: str = Field(min_length=1)
+    version: str = Field(min_length=1)
+    release: str = Field(min_length=1)
+    variant: str = Field(min_length=1)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+    @property
+    def target(self) -> Target:
+        """Return the version that the archive holds."""
+        return Target(self.model, self.version)
+
+
+class _Manifest(BaseModel):
+    schema_version: int = Field(ge=1, le=1)
+    archives: list[Archive]
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The archives to serve: for each model the variants of its newest release, the default one first."""
+
+    archives: tuple[Archive, ...]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Return the names of the models, sorted."""
+        return tuple(sorted({archive.model for archive in self.archives}))
+
+
+def read_catalog(store: Path) -> Catalog:
+    """Return what `store` offers: nothing while it has no manifest yet.
+
+    Raises:
+        StoreError: the manifest is not readable or not of the agreed form.
+    """
+    path = store / MANIFEST
+    try:
+        manifest = _Manifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return Catalog(())
+    except (OSError, ValidationError) as error:
+        raise StoreError(f"{path}: {error}") from error
+    chosen: list[Archive] = []
+    by_model = sorted(manifest.archives, key=lambda archive: archive.model)
+    for _, group in groupby(by_model, key=lambda archive: archive.model):
+        archives = list(group)
+        newest = max((archive.release for archive in archives), key=release_order)
+        chosen += sorted((a for a in archives if a.release == newest), key=_default_first)
+    return Catalog(tuple(chosen))
+
+
+def release_order(release: str) -> tuple[tuple[int, ...], str]:
+    """Return a key that orders releases by their numbers, so that 1.10 comes after 1.9."""
+    return tuple(int(number) for number in re.findall(r"\d+", release)), release
+
+
+def _default_first(archive: Archive) -> tuple[bool, str]:
+    return archive.variant != DEFAULT_VARIANT, archive.variant
+
+
+def open_archive(store: Path, archive: Archive) -> Contract:
+    """Return the contract inside `archive` after its bytes were found to be the ones in the manifest. Blocks on disk.
+
+    Raises:
+        StoreError: the file is missing, is not the one in the manifest, or carries no valid contract.
+    """
+    path = store / archive.file
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            if found != archive.sha256:
+                raise StoreError(f"{path}: its sha256 is {found}, the manifest says {archive.sha256}")
+            with zipfile.ZipFile(file) as archived:
+                if archived.getinfo(CONTRACT).file_size > MAX_CONTRACT_BYTES:
+                    raise StoreError(f"{path}: {CONTRACT} is larger than {MAX_CONTRACT_BYTES} bytes")
+                contract = parse_contract(json.loads(archived.read(CONTRACT)))
+    except KeyError as error:
+        raise StoreError(f"{path}: it has no {CONTRACT}") from error
+    except (OSError, zipfile.BadZipFile, json.JSONDecodeError, ContractInvalid) as error:
+        raise StoreError(f"{path}: {error}") from error
+    if Target(contract.model, contract.version) != archive.target:
+        raise StoreError(
+            f"{path}: it holds {contract.model} {contract.version}, the manifest says {archive.model} {archive.version}"
+        )
+    return contract

@@ -1,0 +1,79 @@
+"""Every option of the gateway, once: name, default, unit, help, bounds and cross-checks."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MEBIBYTE = 1024 * 1024
+PREFIX = "TORCHGATE_"
+
+
+class Settings(BaseSettings):
+    """The gateway's options, read from the environment (`TORCHGATE_<NAME>`) when it is constructed, then frozen."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
+
+    host: str = Field("127.0.0.1", description="Address that the gateway listens on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port that it listens on; 0 takes a free one, see the log.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
+
+    model_store: Path = Field(Path("model_store"), description="Folder of the archives and their manifest.json.")
+    default_model: str | None = Field(
+        None, description="Model of a request that names none; unset means the only one in the store."
+    )
+    workers_per_version: int = Field(2, ge=1, le=256, description="Worker processes for each loaded version.")
+
+    backend: Literal["grpc", "rest"] = Field("grpc", description="How batches travel to TorchServe.")
+    torchserve_host: str = Field("127.0.0.1", description="Host that TorchServe runs on.")
+    torchserve_grpc_port: int = Field(7070, ge=1, le=65535, description="TorchServe's gRPC inference port.")
+    torchserve_rest_port: int = Field(8080, ge=1, le=65535, description="TorchServe's REST inference port.")
+    torchserve_management_port: int = Field(8081, ge=1, le=65535, description="TorchServe's management port.")
+    backend_timeout_ms: int = Field(30_000, ge=1, description="Longest wait for the answer to one batch.")
+    load_timeout_seconds: float = Field(120, gt=0, description="Longest wait for a version to load and warm up.")
+    health_interval_seconds: float = Field(1, gt=0, le=60, description="Pause between two looks at TorchServe.")
+
+    max_batch_size: int = Field(32, ge=1, le=1024, description="Most images in one batch.")
+    max_batch_bytes: int = Field(64 * MEBIBYTE, ge=1, description="Most bytes of images in one batch.")
+    max_queue_items: int = Field(1024, ge=1, description="Most images that wait for a batch, per version.")
+    max_queue_bytes: int = Field(256 * MEBIBYTE, ge=1, description="Most bytes of images that wait, per version.")
+
+    max_body_bytes: int = Field(32 * MEBIBYTE, ge=1, description="Largest request body.")
+    max_images: int = Field(256, ge=1, description="Most images in one request.")
+    body_timeout_seconds: float = Field(30, gt=0, description="Longest time that a request body may take to arrive.")
+    deadline_ms: int = Field(10_000, ge=1, description="Time within which a request without X-Deadline-Ms is answered.")
+    max_deadline_ms: int = Field(60_000, ge=1, description="Largest X-Deadline-Ms that is accepted.")
+    drain_seconds: float = Field(20, ge=0, description="Time that requests in progress get to end after SIGTERM.")
+
+    @model_validator(mode="after")
+    def _cross_check(self) -> Self:
+        for smaller, larger in (
+            ("max_images", "max_queue_items"),
+            ("max_body_bytes", "max_batch_bytes"),
+            ("max_batch_bytes", "max_queue_bytes"),
+            ("deadline_ms", "max_deadline_ms"),
+        ):
+            if getattr(self, smaller) > getattr(self, larger):
+                raise ValueError(
+                    f"{env_name(smaller)}={getattr(self, smaller)} must not exceed "
+                    f"{env_name(larger)}={getattr(self, larger)}"
+                )
+        return self
+
+
+def env_name(field: str) -> str:
+    """Return the environment variable that sets `field`."""
+    return PREFIX + field.upper()
+
+
+def explain(error: ValidationError) -> str:
+    """Return one line per wrong setting: its variable, what was given and what is allowed."""
+    lines = []
+    for fault in error.errors():
+        if fault["loc"]:
+            name = env_name(str(fault["loc"][0]))
+            lines.append(f"{name}={fault['input']!r}: {fault['msg']}")
+        else:
+            lines.append(str(fault["ctx"]["error"]) if "ctx" in fault else fault["msg"])
+    return "\n".join(lines)

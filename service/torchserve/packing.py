@@ -1,0 +1,46 @@
+"""What travels between gateway and handler: the options of a packed request, and its answer."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from service.backend import BatchAnswer, BatchOptions, ItemError, ItemResult, ProbabilityVector, Ranking
+from service.errors import BackendFailed
+
+OPTIONS_KEY = "options"
+
+
+def pack_options(options: BatchOptions) -> bytes:
+    """Return the JSON that goes under the key `options`."""
+    return json.dumps({"top_k": options.top_k, "probabilities": options.probabilities}).encode()
+
+
+def item_keys(num_items: int) -> Sequence[str]:
+    """Return the keys under which items travel: "0", "1", ..."""
+    return [str(index) for index in range(num_items)]
+
+
+def parse_answer(body: bytes) -> BatchAnswer:
+    """Return the handler's answer to a packed request.
+
+    Raises:
+        BackendFailed: the body is not such an answer.
+    """
+    try:
+        document = json.loads(body)
+        timings = document["timings_ms"]
+        return BatchAnswer(
+            results=[_parse_result(result) for result in document["results"]],
+            decode_seconds=timings["decode"] / 1000,
+            compute_seconds=timings["compute"] / 1000,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise BackendFailed(f"its answer cannot be read ({error!r}): {body[:200]!r}") from error
+
+
+def _parse_result(result: dict[str, Any]) -> ItemResult:
+    if "top_k" in result:
+        return Ranking([(index, probability) for index, probability in result["top_k"]])
+    if "probabilities" in result:
+        return ProbabilityVector(result["probabilities"])
+    return ItemError(str(result["error"]["code"]), str(result["error"]["message"]))
