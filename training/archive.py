@@ -1,0 +1,124 @@
+"""The stage that packs the graphs for TorchServe and puts them into the model store."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from training.artifacts import VARIANTS, Run, Variant, sha256, write_json
+from training.config import ArchiveConfig
+from training.contract import build_contract, version_of
+from training.errors import ArchiveError, SettingError, VersionExistsError
+from training.manifest import Entry, locked, next_release, read_manifest, taken_releases, write_manifest
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+RELEASE = re.compile(r"\d+\.\d+(\.\d+)?")
+ARCHIVER_TIMEOUT_SECONDS = 120
+
+
+def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
+    """Put all variants of the run into the model store under one release, and return their entries.
+
+    Archives are renamed into place whole, the manifest is replaced last; nothing that is there is ever changed.
+    Raises VersionExistsError for a release that is taken, RunError if the run was not exported.
+    """
+    check_archive(model, config)
+    store = config.model_store
+    with locked(store):
+        release = free_release(model, config)
+        with tempfile.TemporaryDirectory(prefix=".archive-", dir=store) as hidden:
+            packed = {
+                variant: _pack(run, variant, model, release, config.handler, Path(hidden)) for variant in VARIANTS
+            }
+            entries = [_place(packed[variant], store, model, release, variant) for variant in VARIANTS]
+        write_manifest(store, [*read_manifest(store), *entries])
+    write_json(run.archives, {"model_store": str(store.resolve()), "archives": [vars(entry) for entry in entries]})
+    for entry in entries:
+        print(f"{store / entry.file} ({entry.size_bytes / 1e6:.2f} MB)")
+    return entries
+
+
+def check_archive(model: str, config: ArchiveConfig) -> None:
+    """Raise a TrainingError for what would keep the archives from being made, before hours are spent on training."""
+    if not NAME.fullmatch(model):
+        raise SettingError(
+            f"the model's name is {model!r}; allowed are lower-case letters, digits, '.', '_' and '-', "
+            "the first a letter or a digit: give one with --name"
+        )
+    if config.version is not None and not RELEASE.fullmatch(config.version):
+        raise SettingError(f"--version is {config.version!r}; allowed are two or three numbers, such as 2.0 or 2.0.1")
+    if config.handler.suffix != ".py" or not config.handler.is_file():
+        raise SettingError(f"--handler: {config.handler} is not a Python file")
+    if config.model_store.exists() and not config.model_store.is_dir():
+        raise SettingError(f"--model-store: {config.model_store} is not a folder")
+    free_release(model, config)
+
+
+def free_release(model: str, config: ArchiveConfig) -> str:
+    """Return the release that was asked for, else the next one; raises VersionExistsError if it is taken."""
+    taken = taken_releases(config.model_store, model)
+    if config.version is None:
+        return next_release(taken)
+    if config.version in taken:
+        raise VersionExistsError(
+            f"{model} {config.version} is in {config.model_store} already, and archives are immutable: "
+            "give another --version, or none for the next one that is free"
+        )
+    return config.version
+
+
+def _pack(run: Run, variant: Variant, model: str, release: str, handler: Path, folder: Path) -> Path:
+    """Run torch-model-archiver in a folder of its own and return the archive that it made there."""
+    contract = build_contract(run, variant, model=model, release=release)
+    # Everything lies in one folder under plain names: the archiver reads commas and wildcards in paths.
+    staging, outcome, temporary = (folder / variant / part for part in ("staging", "outcome", "temporary"))
+    for each in (staging, outcome, temporary):
+        each.mkdir(parents=True)
+    (staging / "contract.json").write_text(json.dumps(contract, allow_nan=False, indent=1))
+    shutil.copy(run.graph(variant), staging / "model.pt")
+    shutil.copy(handler, staging / handler.name)
+    # -P: what lies in the staging folder must not be imported by the tool.
+    command = [sys.executable, "-P", "-m", "model_archiver.model_packaging"]
+    command += ["--model-name", model, "--version", version_of(release, variant), "--runtime", "python3"]
+    command += ["--serialized-file", "model.pt", "--handler", handler.name, "--extra-files", "contract.json"]
+    command += ["--export-path", str(outcome.resolve())]
+    # It stages in TMPDIR/<model name> and wipes that first: two of them must not share the folder.
+    environment = {"TMPDIR": str(temporary.resolve())}
+    try:
+        subprocess.run(
+            command,
+            cwd=staging,
+            env=environment,
+            check=True,
+            timeout=ARCHIVER_TIMEOUT_SECONDS,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    except subprocess.CalledProcessError as error:
+        raise ArchiveError(f"torch-model-archiver failed for {model} {release}: {error.stdout.strip()}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ArchiveError(f"torch-model-archiver took longer than {ARCHIVER_TIMEOUT_SECONDS} s") from error
+    return outcome / f"{model}.mar"
+
+
+def _place(packed: Path, store: Path, model: str, release: str, variant: Variant) -> Entry:
+    version = version_of(release, variant)
+    final = store / f"{model}-{version}.mar"
+    packed.chmod(0o644)
+    entry = Entry(
+        file=final.name,
+        model=model,
+        version=version,
+        release=release,
+        variant=variant,
+        sha256=sha256(packed),
+        size_bytes=packed.stat().st_size,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    packed.replace(final)
+    return entry

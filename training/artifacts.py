@@ -1,0 +1,141 @@
+"""Every file name that a run leaves, and how its files are written."""
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from training.errors import RunError
+
+Split = Literal["train", "validation", "test"]
+Variant = Literal["fp32", "int8-dynamic"]
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+VARIANTS: tuple[Variant, ...] = ("fp32", "int8-dynamic")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one run. It holds everything that the stages hand to each other."""
+
+    folder: Path
+
+    @property
+    def id(self) -> str:
+        """The run's name."""
+        return self.folder.resolve().name
+
+    @property
+    def config(self) -> Path:
+        """The options, written by prepare and by each stage that is given others."""
+        return self.folder / "config.json"
+
+    @property
+    def dataset(self) -> Path:
+        """Classes, sizes, channel statistics: the sidecar of the arrays beside it."""
+        return self.folder / "data" / "dataset.json"
+
+    def images(self, split: Split) -> Path:
+        """Uint8 [N, C, H, W]."""
+        return self.folder / "data" / f"{split}-images.npy"
+
+    def labels(self, split: Split) -> Path:
+        """Int64 [N]."""
+        return self.folder / "data" / f"{split}-labels.npy"
+
+    @property
+    def weights(self) -> Path:
+        """The state dict of the best epoch."""
+        return self.folder / "weights.pt"
+
+    @property
+    def weights_card(self) -> Path:
+        """The sidecar of the weights: all that is needed to rebuild the model."""
+        return self.folder / "weights.json"
+
+    @property
+    def history(self) -> Path:
+        """One entry per epoch."""
+        return self.folder / "history.json"
+
+    @property
+    def learning_curves(self) -> Path:
+        """The history as a picture."""
+        return self.folder / "learning-curves.png"
+
+    def graph(self, variant: Variant) -> Path:
+        """The TorchScript file."""
+        return self.folder / variant / "model.pt"
+
+    def graph_card(self, variant: Variant) -> Path:
+        """The sidecar of the graph: how it was compiled, its parity with the eager model."""
+        return self.folder / variant / "model.json"
+
+    def evaluation(self, variant: Variant) -> Path:
+        """What evaluate found on the test split, and the reference from the validation split."""
+        return self.folder / variant / "evaluation.json"
+
+    def confusion_matrix(self, variant: Variant) -> Path:
+        """A picture of the test split."""
+        return self.folder / variant / "confusion-matrix.png"
+
+    def reliability(self, variant: Variant) -> Path:
+        """A picture of the test split."""
+        return self.folder / variant / "reliability.png"
+
+    @property
+    def comparison(self) -> Path:
+        """Size, accuracy and latency of the variants, for programs."""
+        return self.folder / "variants.json"
+
+    @property
+    def comparison_table(self) -> Path:
+        """The same for people."""
+        return self.folder / "variants.md"
+
+    @property
+    def archives(self) -> Path:
+        """The entries that this run's last archive stage added to the model store."""
+        return self.folder / "archives.json"
+
+
+def read_json(path: Path, written_by: str) -> dict[str, Any]:
+    """Return the JSON object in a run's file; raises RunError, naming the stage that writes it, if it is not there."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError as error:
+        raise RunError(f"{path} is not there; `python -m training {written_by}` writes it") from error
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write a dataclass or plain values as JSON, atomically; folders are made as needed."""
+    plain = asdict(document) if hasattr(document, "__dataclass_fields__") else document  # type: ignore[call-overload]
+    # NaN is no JSON: a number that is none must fail here, not in a reader.
+    write_bytes(path, (json.dumps(plain, indent=2, allow_nan=False) + "\n").encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write the file so that a reader sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, hidden = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o644)
+        Path(hidden).replace(path)
+    except BaseException:
+        Path(hidden).unlink(missing_ok=True)
+        raise
+
+
+def sha256(path: Path) -> str:
+    """Return the file's SHA-256 sum in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,249 @@
+"""The command line: options come from the frozen dataclasses, their defaults from a preset or from the run."""
+
+import argparse
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import tyro
+
+from training.archive import archive, check_archive
+from training.artifacts import Run, read_json, write_json
+from training.config import (
+    ArchiveConfig,
+    Config,
+    DataConfig,
+    ExportConfig,
+    PresetName,
+    TrainConfig,
+    config_from,
+)
+from training.data.prepare import prepare
+from training.errors import RunError, SettingError
+from training.evaluate import evaluate, load_evaluation
+from training.export import export
+from training.presets import build_config
+from training.quantize import quantize
+from training.train import train
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """Images become arrays in a new run, whose folder is printed."""
+
+    preset: PresetName
+    """The defaults of all other options, those of the later stages included."""
+    name: str
+    """Of the model, in the model store and in requests."""
+    data: DataConfig
+    runs: Path = Path("runs")
+    """Folder in which the run gets its own."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Find the weights. Defaults are the run's own; without --run, help shows those of the preset digits."""
+
+    run: Path
+    """Folder of the run."""
+    train: TrainConfig
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """One run, nothing to choose."""
+
+    run: Path
+    """Folder of the run."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Make the TorchScript graphs of all variants, check them, compare them. Defaults are the run's own."""
+
+    run: Path
+    """Folder of the run."""
+    export: ExportConfig
+
+
+@dataclass(frozen=True)
+class ArchiveOptions:
+    """Put the graphs into the model store, as archives for TorchServe."""
+
+    run: Path
+    """Folder of the run."""
+    name: str
+    """Of the model, in the model store and in requests."""
+    archive: ArchiveConfig
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """All stages in a row: from images to archives in the model store."""
+
+    config: Config
+    archive: ArchiveConfig
+    runs: Path = Path("runs")
+    """Folder in which the run gets its own."""
+
+
+def run_prepare(args: Sequence[str], _: ArchiveConfig) -> None:
+    """Prepare a new run."""
+    config = _preset(args)
+    options = _parse("prepare", PrepareOptions(config.preset, config.name, config.data), args)
+    run = _prepare(options.runs, replace(config, name=options.name, data=options.data))
+    print(f"run: {run.folder}")
+
+
+def run_train(args: Sequence[str], _: ArchiveConfig) -> None:
+    """Train a prepared run."""
+    config = _recorded(args)
+    options = _parse("train", TrainOptions(_run_folder(args), config.train), args)
+    run = Run(options.run)
+    write_json(run.config, replace(config, train=options.train))
+    train(run, options.train)
+
+
+def run_evaluate(args: Sequence[str], _: ArchiveConfig) -> None:
+    """Evaluate a trained run."""
+    evaluate(Run(_parse("evaluate", RunOptions(_run_folder(args)), args).run))
+
+
+def run_quantize(args: Sequence[str], _: ArchiveConfig) -> None:
+    """Quantize a trained run."""
+    quantize(Run(_parse("quantize", RunOptions(_run_folder(args)), args).run))
+
+
+def run_export(args: Sequence[str], _: ArchiveConfig) -> None:
+    """Export a run that was evaluated and quantized."""
+    config = _recorded(args)
+    options = _parse("export", ExportOptions(_run_folder(args), config.export), args)
+    run = Run(options.run)
+    write_json(run.config, replace(config, export=options.export))
+    export(run, options.export)
+
+
+def run_archive(args: Sequence[str], archives: ArchiveConfig) -> None:
+    """Archive an exported run."""
+    options = _parse("archive", ArchiveOptions(_run_folder(args), _recorded(args).name, archives), args)
+    archive(Run(options.run), options.name, options.archive)
+
+
+def run_pipeline(args: Sequence[str], archives: ArchiveConfig) -> None:
+    """Do it all."""
+    options = _parse("pipeline", PipelineOptions(_preset(args), archives), args)
+    config = options.config
+    check_archive(config.name, options.archive)
+    print(f"1/6 prepare {config.data.data}", flush=True)
+    run = _prepare(options.runs, config)
+    print(f"2/6 train {config.train.architecture}", flush=True)
+    train(run, config.train)
+    print("3/6 evaluate", flush=True)
+    evaluate(run)
+    print("4/6 quantize", flush=True)
+    quantize(run)
+    print(f"5/6 export by {config.export.compile}", flush=True)
+    export(run, config.export)
+    print(f"6/6 archive {config.name}", flush=True)
+    entries = archive(run, config.name, options.archive)
+    accuracy = load_evaluation(run, "fp32").report.accuracy
+    print(
+        f"{config.name} {entries[0].release}: accuracy {accuracy:.2%} on the test images; "
+        f"archives in {options.archive.model_store}, everything else in {run.folder}"
+    )
+
+
+STAGES: dict[str, Callable[[Sequence[str], ArchiveConfig], None]] = {
+    "prepare": run_prepare,
+    "train": run_train,
+    "evaluate": run_evaluate,
+    "quantize": run_quantize,
+    "export": run_export,
+    "archive": run_archive,
+    "pipeline": run_pipeline,
+}
+
+USAGE = """usage: python -m training STAGE [options]
+
+stages, in their order:
+  prepare    decode images into the arrays of a new run
+  train      find the weights
+  evaluate   measure them on the test images
+  quantize   make the int8-dynamic variant and measure it
+  export     make TorchScript graphs of both variants
+  archive    put both into the model store
+  pipeline   all of these in a row
+
+python -m training STAGE --help explains the options of a stage."""
+
+
+def dispatch(args: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run the stage that the arguments name; raises TrainingError for what its caller can mend."""
+    if not args or args[0] in ("-h", "--help"):
+        print(USAGE)
+        return
+    stage, *rest = args
+    if stage not in STAGES:
+        raise SettingError(f"there is no stage {stage!r}; allowed is one of {', '.join(STAGES)}")
+    store = environment.get("TORCHGATE_MODEL_STORE")
+    STAGES[stage](rest, ArchiveConfig(model_store=Path(store)) if store else ArchiveConfig())
+
+
+def _parse(stage: str, default: Options, args: Sequence[str]) -> Options:
+    """Return the options that the arguments make of the defaults; tyro prints what is wrong and exits with 2."""
+    return tyro.cli(
+        type(default),
+        default=default,
+        args=args,
+        prog=f"python -m training {stage}",
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+    )
+
+
+def _peek(args: Sequence[str], option: str) -> str | None:
+    """Return one option's value ahead of the others: their defaults depend on it."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument(option)
+    try:
+        known, _ = parser.parse_known_args(list(args))
+    except argparse.ArgumentError as error:
+        raise SettingError(f"{option}: {error.message}") from error
+    value: str | None = vars(known)[option.lstrip("-")]
+    return value
+
+
+def _preset(args: Sequence[str]) -> Config:
+    return build_config(_peek(args, "--preset"), _peek(args, "--data"))
+
+
+def _run_folder(args: Sequence[str]) -> Path:
+    folder = _peek(args, "--run")
+    if folder is None:
+        return tyro.MISSING  # type: ignore[no-any-return]
+    if not Path(folder).is_dir():
+        raise RunError(f"--run: {folder} is not a folder; `python -m training prepare` makes one")
+    return Path(folder)
+
+
+def _recorded(args: Sequence[str]) -> Config:
+    folder = _run_folder(args)
+    if folder is tyro.MISSING:
+        return build_config("digits", None)
+    return config_from(read_json(Run(folder).config, written_by="prepare"))
+
+
+def _prepare(runs: Path, config: Config) -> Run:
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    run = Run(runs / f"{stamp}-{config.preset}-seed{config.train.seed}-{secrets.token_hex(2)}")
+    try:
+        run.folder.mkdir(parents=True)
+    except OSError as error:
+        raise SettingError(f"--runs: {run.folder} cannot be made: {error.strerror}") from error
+    write_json(run.config, config)
+    prepare(run, config.data)
+    return run

@@ -1,0 +1,1 @@
+"""From labelled images, wherever they are, to arrays of one shape in a run."""

@@ -1,0 +1,45 @@
+"""The prepared images of a run, as the later stages read them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.artifacts import Run, Split, read_json
+from training.data.decode import Preprocessing
+from training.errors import RunError
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is known of a run's images; `mean` and `std` are per channel, of the training split, on a scale of 0 to 1."""
+
+    source: str
+    classes: list[str]
+    channels: int
+    height: int
+    width: int
+    mean: list[float]
+    std: list[float]
+    num_samples: dict[Split, int]
+    preprocessing: Preprocessing
+
+
+def load_dataset(run: Run) -> Dataset:
+    """Return the sidecar of the run's arrays; raises RunError if the data were not prepared."""
+    document = read_json(run.dataset, written_by="prepare")
+    rules = document.pop("preprocessing")
+    preprocessing = Preprocessing(rules["fit"], rules["resample"], tuple(rules["background"]))
+    return Dataset(**document, preprocessing=preprocessing)
+
+
+def load_split(run: Run, split: Split) -> tuple[Tensor, Tensor]:
+    """Return the split's images, uint8 [N, C, H, W], and labels, int64 [N]; pages are read as they are used."""
+    try:
+        # Copy on write: torch wants memory that it may write to, and the file stays as it is.
+        images = np.load(run.images(split), mmap_mode="c")
+        labels = np.load(run.labels(split))
+    except FileNotFoundError as error:
+        raise RunError(f"{error.filename} is not there; `python -m training prepare` writes it") from error
+    return torch.from_numpy(images), torch.from_numpy(labels)

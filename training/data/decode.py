@@ -1,0 +1,62 @@
+"""One image, of any format, mode and size, to uint8 [C, H, W]: what the served handler does, pixel for pixel.
+
+The handler has its own copy of these steps, because an archive carries one file and training never imports it; a test
+of the whole project holds the two together.
+"""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from training.errors import DataError
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How images are brought into the model's form; travels in the contract."""
+
+    fit: Literal["crop"] = "crop"
+    resample: Literal["bilinear"] = "bilinear"
+    background: tuple[int, int, int] = (0, 0, 0)
+
+
+def open_image(path: Path) -> Image.Image:
+    """Return the file's first frame, its pixels read; raises DataError, naming the file, if that does not work."""
+    with warnings.catch_warnings():
+        # Pillow warns at its limit and raises at twice that; here the limit is the limit.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            with Image.open(path) as image:
+                image.seek(0)
+                image.load()
+                return image.copy() if image.is_animated else image  # type: ignore[attr-defined]
+        except Exception as error:  # Pillow's decoders raise whatever their formats make them raise
+            raise DataError(f"{path} cannot be read as an image: {error}") from error
+
+
+def to_pixels(
+    image: Image.Image, *, channels: int, height: int, width: int, preprocessing: Preprocessing
+) -> NDArray[np.uint8]:
+    """Return the image as uint8 [channels, height, width]; raises DataError for a mode that has no defined range."""
+    image = ImageOps.exif_transpose(image)
+    if image.mode == "F":
+        raise DataError("floating point pixels (mode F) have no defined range; allowed are 8 and 16 bit integers")
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        wide = np.clip(np.asarray(image).astype(np.float64), 0, 65535)
+        image = Image.fromarray(np.rint(wide * 255 / 65535).astype(np.uint8))
+    if image.has_transparency_data:
+        background = Image.new("RGBA", image.size, (*preprocessing.background, 255))
+        straight = {"La": "LA", "RGBa": "RGBA"}.get(image.mode, image.mode)
+        image = Image.alpha_composite(background, image.convert(straight).convert("RGBA"))
+    try:
+        image = image.convert("L" if channels == 1 else "RGB")
+    except ValueError as error:
+        raise DataError(f"mode {image.mode} cannot be converted: {error}") from error
+    image = ImageOps.fit(image, (width, height), method=Image.Resampling.BILINEAR)
+    pixels = np.asarray(image)
+    return pixels[np.newaxis] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))

@@ -1,0 +1,131 @@
+"""The stage that makes TorchScript files, and refuses those that do not answer like the model."""
+
+import io
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from training.artifacts import VARIANTS, Run, Variant, read_json, sha256, write_bytes, write_json
+from training.compare import compare
+from training.config import Compile, ExportConfig
+from training.data.dataset import load_split
+from training.errors import ParityError
+from training.quantize import load_variant
+from training.weights import load_card
+
+TOLERANCE = 1e-5
+BATCH_SIZES = (1, 2, 7, 32)
+# TorchScript profiles its first call and runs optimised code from the second: both must hold.
+NUM_CALLS = 2
+
+
+@dataclass(frozen=True)
+class Parity:
+    """The largest difference between a probability of the graph and of the eager model, and what was allowed."""
+
+    tolerance: float
+    max_abs_difference: float
+    batch_sizes: list[int]
+
+
+@dataclass(frozen=True)
+class GraphCard:
+    """The sidecar of an exported graph."""
+
+    variant: Variant
+    compile: Compile
+    parity: Parity
+    size_bytes: int
+    sha256: str
+    weights_sha256: str
+    torch_version: str
+
+
+def compile_graph(model: nn.Module, method: Compile, images: Tensor) -> Any:
+    """Return the model as TorchScript; `images`, uint8 [N, C, H, W] with N > 1, are what trace records.
+
+    Raises ParityError if tracing meets code whose outcome depends on the images.
+    """
+    if method == "script":
+        return torch.jit.script(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", torch.jit.TracerWarning)
+        try:
+            # The graph is checked on other batch sizes after it was saved; torch's own check repeats this one.
+            return torch.jit.trace(model, images, check_trace=False)
+        except torch.jit.TracerWarning as warning:
+            raise ParityError(f"trace cannot record this model: {warning}; try --compile script") from warning
+
+
+def check_parity(graph: Any, model: nn.Module, images: Tensor) -> Parity:
+    """Return how close the graph is to the model on batches of uint8 images [N, C, H, W]; N bounds the sizes.
+
+    Raises ParityError if a probability deviates by more than the tolerance, or is not a number.
+    """
+    sizes = sorted({min(size, len(images)) for size in BATCH_SIZES})
+    worst = 0.0
+    with torch.inference_mode():
+        for size in sizes:
+            # Batches of one size lie side by side, so that no two sizes ask the same question.
+            batch = images[len(images) - size :]
+            expected = model(batch)
+            for _ in range(NUM_CALLS):
+                difference = float((graph(batch) - expected).abs().max())
+                if not difference <= TOLERANCE:
+                    raise ParityError(
+                        f"the exported graph deviates from the eager model by {difference:.3g} on a batch of {size}; "
+                        f"allowed is {TOLERANCE:g}"
+                    )
+                worst = max(worst, difference)
+    return Parity(TOLERANCE, worst, sizes)
+
+
+def load_compiled(path: Path) -> Any:
+    """Return the TorchScript file as a callable module, in eval mode, on the CPU."""
+    return torch.jit.load(str(path), map_location="cpu").eval()  # type: ignore[no-untyped-call]
+
+
+def export_variant(run: Run, variant: Variant, config: ExportConfig) -> GraphCard:
+    """Leave one variant's graph and its sidecar in the run; raises ParityError and leaves none if it is not faithful."""
+    model = load_variant(run, variant)
+    images, _ = load_split(run, "validation")
+    buffer = io.BytesIO()
+    torch.jit.save(compile_graph(model, config.compile, images[:2]), buffer)  # type: ignore[no-untyped-call]
+    # What is checked is what will be served: the saved graph, read back.
+    saved = torch.jit.load(io.BytesIO(buffer.getvalue()), map_location="cpu")  # type: ignore[no-untyped-call]
+    parity = check_parity(saved, model, images)
+    write_bytes(run.graph(variant), buffer.getvalue())
+    card = GraphCard(
+        variant=variant,
+        compile=config.compile,
+        parity=parity,
+        size_bytes=run.graph(variant).stat().st_size,
+        sha256=sha256(run.graph(variant)),
+        weights_sha256=load_card(run).sha256,
+        torch_version=torch.__version__,
+    )
+    write_json(run.graph_card(variant), card)
+    print(
+        f"{variant}: {config.compile}, {card.size_bytes / 1e6:.2f} MB, within {parity.max_abs_difference:.1g} of the "
+        f"eager model on batches of {', '.join(map(str, parity.batch_sizes))} (allowed {parity.tolerance:g})"
+    )
+    return card
+
+
+def load_graph_card(run: Run, variant: Variant) -> GraphCard:
+    """Return the sidecar of the variant's graph; raises RunError if it was not exported."""
+    document = read_json(run.graph_card(variant), written_by="export")
+    document["parity"] = Parity(**document["parity"])
+    return GraphCard(**document)
+
+
+def export(run: Run, config: ExportConfig) -> None:
+    """Leave the graphs of all variants in the run, and the table that compares them."""
+    for variant in VARIANTS:
+        export_variant(run, variant, config)
+    images, _ = load_split(run, "validation")
+    compare(run, {variant: load_compiled(run.graph(variant)) for variant in VARIANTS}, images)

@@ -1,0 +1,30 @@
+"""The module that is exported: pixels in, probabilities out, so that no constant lives outside the graph."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Normalize(nn.Module):
+    """Pixels of 0 to 255 become float32 with mean 0 and deviation 1 per channel, as measured on the training split."""
+
+    def __init__(self, mean: list[float], std: list[float]) -> None:
+        super().__init__()
+        self.register_buffer("offset", 255 * torch.tensor(mean).reshape(1, -1, 1, 1), persistent=False)
+        self.register_buffer("scale", 255 * torch.tensor(std).reshape(1, -1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Uint8 or float [N, C, H, W], 0 to 255 -> float32 [N, C, H, W]."""
+        return (images.float() - self.offset) / self.scale
+
+
+class ServingGraph(nn.Module):
+    """Normalisation, network and softmax in one."""
+
+    def __init__(self, normalize: Normalize, network: nn.Module) -> None:
+        super().__init__()
+        self.normalize = normalize
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Uint8 [N, C, H, W] -> float32 probabilities [N, num_classes]; each row sums to 1."""
+        return torch.softmax(self.network(self.normalize(images)), dim=1)

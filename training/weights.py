@@ -1,0 +1,67 @@
+"""Weights and their sidecar: what train leaves, and all that the later stages need to rebuild the model."""
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.artifacts import Run, read_json, sha256, write_bytes, write_json
+from training.config import Architecture
+from training.errors import RunError
+from training.model import build_model
+from training.serving_graph import Normalize, ServingGraph
+
+
+@dataclass(frozen=True)
+class WeightsCard:
+    """The sidecar of the weights."""
+
+    architecture: Architecture
+    num_parameters: int
+    classes: list[str]
+    channels: int
+    height: int
+    width: int
+    mean: list[float]
+    std: list[float]
+    dataset: str
+    seed: int
+    epoch: int
+    validation_accuracy: float
+    validation_loss: float
+    torch_version: str
+    sha256: str
+    train: dict[str, Any]
+
+
+def save_weights(run: Run, state: dict[str, Tensor]) -> str:
+    """Write the state dict atomically and return its SHA-256 sum; equal weights give equal bytes."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_bytes(run.weights, buffer.getvalue())
+    return sha256(run.weights)
+
+
+def save_card(run: Run, card: WeightsCard) -> None:
+    """Write the sidecar, after the weights that it describes."""
+    write_json(run.weights_card, card)
+
+
+def load_card(run: Run) -> WeightsCard:
+    """Return the sidecar; raises RunError if the run was not trained."""
+    return WeightsCard(**read_json(run.weights_card, written_by="train"))
+
+
+def load_graph(run: Run) -> ServingGraph:
+    """Return the trained fp32 model, normalisation and softmax included, in eval mode.
+
+    Raises RunError if the run was not trained, or its weights are not the ones that the sidecar describes.
+    """
+    card = load_card(run)
+    if not run.weights.is_file() or sha256(run.weights) != card.sha256:
+        raise RunError(f"{run.weights} is not the file that {run.weights_card} describes; run the stage train again")
+    network = build_model(card.architecture, num_classes=len(card.classes), channels=card.channels)
+    network.load_state_dict(torch.load(run.weights, weights_only=True, map_location="cpu"))
+    return ServingGraph(Normalize(card.mean, card.std), network).eval()
