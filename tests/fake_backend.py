@@ -1,0 +1,132 @@
+"""The one fake of the seam: a backend whose images say what their answer is, and a control over it.
+
+An image `class:3` is of class 3 with certainty; `reject:CODE` is an item error. `hold()` makes batches wait.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from service.backend import (
+    BatchAnswer,
+    BatchOptions,
+    ItemError,
+    ItemResult,
+    ProbabilityVector,
+    Ranking,
+    Target,
+    VersionStatus,
+)
+from service.errors import BackendError
+
+NUM_CLASSES = 4
+
+
+class FakeBackend:
+    """Answers at once unless held; remembers every batch."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[bytes]] = []
+        self.options: list[BatchOptions] = []
+        self.fails_with: Exception | None = None
+        self.num_in_flight = 0
+        self.arrived = asyncio.Condition()
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def num_slots(self, num_workers: int) -> int:
+        return num_workers
+
+    async def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
+
+    async def batches_arrived(self, num_batches: int) -> None:
+        """Return once so many batches have come."""
+        async with asyncio.timeout(10), self.arrived:
+            await self.arrived.wait_for(lambda: len(self.batches) >= num_batches)
+
+    async def predict(
+        self, target: Target, items: Sequence[bytes], options: BatchOptions, timeout_seconds: float
+    ) -> BatchAnswer:
+        if not options.probabilities:  # a self-check is none of the traffic that a test looks at
+            self.batches.append(list(items))
+            self.options.append(options)
+            async with self.arrived:
+                self.arrived.notify_all()
+        self.num_in_flight += 1
+        try:
+            await self._open.wait()
+        finally:
+            self.num_in_flight -= 1
+        if self.fails_with is not None:
+            raise self.fails_with
+        return BatchAnswer([_result(item, options) for item in items], 0.001, 0.002)
+
+
+def _result(item: bytes, options: BatchOptions) -> ItemResult:
+    kind, _, value = item.partition(b":")
+    if kind == b"reject":
+        return ItemError(value.decode(), f"rejected as {value.decode()}")
+    index = int(value)
+    if options.probabilities:
+        return ProbabilityVector([float(i == index) for i in range(NUM_CLASSES)])
+    others = [i for i in range(NUM_CLASSES) if i != index]
+    return Ranking([(i, float(i == index)) for i in [index, *others]][: options.top_k])
+
+
+class FakeControl:
+    """Registers whatever it is asked to; `down_with` makes every call fail."""
+
+    def __init__(self, contracts: Mapping[Target, Mapping[str, Any]]) -> None:
+        self.contracts = dict(contracts)
+        self.registered: dict[Target, int] = {}
+        self.num_ready: int | None = None  # of every version; None is all of them
+        self.down_with: BackendError | None = None
+        self.calls: list[tuple[str, Target]] = []
+
+    async def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def survey(self) -> Mapping[Target, VersionStatus]:
+        self._check()
+        return {
+            target: VersionStatus(
+                num_workers, {"ready": num_workers if self.num_ready is None else self.num_ready}, 1000, 0
+            )
+            for target, num_workers in self.registered.items()
+        }
+
+    async def load(self, target: Target, file: str, num_workers: int) -> None:
+        self._check()
+        self.calls.append(("load", target))
+        self.registered[target] = num_workers
+
+    async def unload(self, target: Target) -> None:
+        self._check()
+        self.calls.append(("unload", target))
+        del self.registered[target]
+
+    async def scale(self, target: Target, num_workers: int) -> None:
+        self._check()
+        self.calls.append(("scale", target))
+        self.registered[target] = num_workers
+
+    async def contract(self, target: Target) -> Mapping[str, Any]:
+        self._check()
+        return {**self.contracts[target], "runtime": {"pid": 1}}
+
+    def _check(self) -> None:
+        if self.down_with is not None:
+            raise self.down_with

@@ -1,0 +1,182 @@
+"""Gateways for tests: one inside the test's event loop with a fake behind it, and one as a process of its own."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+import uvicorn
+
+from service.app import create_app
+from service.backend import Target
+from service.settings import Settings
+from tests.fake_backend import FakeBackend, FakeControl
+from tests.stores import make_store
+
+T = TypeVar("T")
+ONE_MODEL = (("digits", "1.0", "fp32"), ("digits", "1.0", "int8-dynamic"))
+
+
+@dataclass
+class Rig:
+    """A gateway that runs inside the test, the fake behind it and a client in front."""
+
+    url: str
+    port: int
+    client: httpx.AsyncClient
+    backend: FakeBackend
+    control: FakeControl
+    server: uvicorn.Server
+
+    async def predict(self, body: bytes, **request: Any) -> httpx.Response:
+        """Send one image."""
+        headers = {"Content-Type": "image/png", **request.pop("headers", {})}
+        return await self.client.post("/predict", content=body, headers=headers, **request)
+
+    async def until_ready(self, status: int = 200) -> httpx.Response:
+        """Return /readyz's answer once it has this status."""
+        async with asyncio.timeout(10):
+            while (answer := await self.client.get("/readyz")).status_code != status:
+                await asyncio.sleep(0.01)
+        return answer
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """Return one sample from /metrics; 0 if it is not there."""
+        from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+        text = (await self.client.get("/metrics")).text
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == name and labels.items() <= sample.labels.items():
+                    return float(sample.value)
+        return 0.0
+
+
+@contextlib.asynccontextmanager
+async def running_gateway(
+    tmp_path: Path,
+    versions: tuple[tuple[str, str, str], ...] = ONE_MODEL,
+    *,
+    prepare: Callable[[FakeBackend, FakeControl], None] | None = None,
+    wait_until_ready: bool = True,
+    **options: Any,
+) -> AsyncIterator[Rig]:
+    """Run a gateway over the fake on a free port of this event loop."""
+    store = options.pop("model_store", tmp_path / "store")
+    contracts: dict[Target, dict[str, Any]] = make_store(store, versions) if versions else {}
+    backend, control = FakeBackend(), FakeControl(contracts)
+    if prepare is not None:
+        prepare(backend, control)
+    options = {"health_interval_seconds": 0.02, "drain_seconds": 2, "workers_per_version": 1, **options}
+    settings = Settings(model_store=store, **options)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            create_app(settings, backend, control), http="httptools", ws="none", lifespan="on", log_config=None
+        )
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server._serve([listener]))
+        url = f"http://127.0.0.1:{port}"
+        try:
+            async with httpx.AsyncClient(base_url=url, timeout=20, trust_env=False) as client:
+                rig = Rig(url, port, client, backend, control, server)
+                if wait_until_ready:
+                    await rig.until_ready()
+                yield rig
+        finally:
+            backend.release()
+            server.should_exit = True
+            await asyncio.wait_for(task, 20)
+
+
+class GatewayProcess:
+    """`torchgate serve` as a user runs it, on a free port; a context manager that starts and stops it."""
+
+    def __init__(self, **env: str) -> None:
+        self.env = {"TORCHGATE_PORT": "0", **env}
+        self.process: subprocess.Popen[bytes] | None = None
+        self._log = tempfile.NamedTemporaryFile(prefix="gateway-", suffix=".log")  # noqa: SIM115 - closed by stop
+        self.url = ""
+
+    @property
+    def log(self) -> str:
+        """What it has printed so far."""
+        return Path(self._log.name).read_text(errors="replace")
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return its log lines."""
+        return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+
+    def start(self, timeout_seconds: float = 20) -> None:
+        """Return once it listens."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "service", "serve"],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **self.env},
+            start_new_session=True,
+        )
+        self.url = self._wait(self._find_url, timeout_seconds, "listen")
+
+    def _find_url(self) -> str | None:
+        for record in self.records():
+            if "port" in record:
+                return f"http://{record['host']}:{record['port']}"
+        return None
+
+    def until_ready(self, timeout_seconds: float = 120, status: int = 200) -> None:
+        """Return once /readyz has this status."""
+
+        def is_there() -> bool:
+            try:
+                return httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False).status_code == status
+            except httpx.TransportError:
+                return False
+
+        self._wait(lambda: is_there() or None, timeout_seconds, f"answer /readyz with {status}")
+
+    def stop(self, timeout_seconds: float = 40) -> int:
+        """Send SIGTERM and return the exit status."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def _wait(self, look: Callable[[], T | None], timeout_seconds: float, what: str) -> T:
+        assert self.process is not None
+        deadline = time.monotonic() + timeout_seconds
+        while (found := look()) is None:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"the gateway did not {what} (exit status {self.process.poll()}):\n{self.log[-4000:]}"
+                )
+            time.sleep(0.02)
+        return found
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._log.close()

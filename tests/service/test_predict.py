@@ -1,0 +1,364 @@
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.errors import BackendFailed, BackendTimeout, BackendUnavailable
+from tests.gateway import Rig, running_gateway
+
+pytestmark = pytest.mark.anyio
+
+
+def problem_of(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """Return the problem that an answer must be."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    assert (answer.status_code, document["status"], document["code"]) == (status, status, code), document
+    assert document["request_id"] == answer.headers["x-request-id"]
+    assert document["detail"]
+    assert document["title"]
+    return document
+
+
+def b64(image: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(image).decode()}
+
+
+async def test_one_image(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        answer = await rig.predict(b"class:2", params={"top_k": 2})
+    assert answer.status_code == 200
+    document = answer.json()
+    assert len(document.pop("id")) == 32
+    assert document == {
+        "model": "digits",
+        "version": "1.0",
+        "predictions": [
+            {
+                "label": "two",
+                "probability": 1.0,
+                "top_k": [{"label": "two", "probability": 1.0}, {"label": "zero", "probability": 0.0}],
+            }
+        ],
+    }
+    assert answer.headers["x-model-version"] == "1.0"
+    assert answer.headers["x-batch-size"] == "1"
+    assert float(answer.headers["x-queue-ms"]) >= 0
+    assert answer.headers["server-timing"].startswith("queue;dur=")
+    assert 'batches;desc="1"' in answer.headers["server-timing"]
+
+
+async def test_the_three_forms_of_a_body(tmp_path: Path) -> None:
+    images = [b"class:0", b"class:3", b"class:1"]
+    async with running_gateway(tmp_path) as rig:
+        form = await rig.client.post("/predict", files=[("file", image) for image in images])
+        document = await rig.client.post("/predict", json={"instances": [b64(image) for image in images]})
+        bare = await rig.client.post("/predict", content=images[1])  # no content type: octets
+        raw = await rig.predict(images[1], headers={"Content-Type": "application/octet-stream"})
+    for answer in (form, document):
+        assert [p["label"] for p in answer.json()["predictions"]] == ["zero", "three", "one"]
+        assert answer.headers["x-batch-size"] == "3"
+    for answer in (bare, raw):
+        assert [p["label"] for p in answer.json()["predictions"]] == ["three"]
+
+
+async def test_a_version_is_chosen(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        answer = await rig.predict(b"class:1", params={"model": "digits", "version": "1.0-int8-dynamic"})
+        assert answer.json()["version"] == answer.headers["x-model-version"] == "1.0-int8-dynamic"
+        problem_of(await rig.predict(b"class:1", params={"model": "cats"}), 404, "model_not_found")
+        problem = problem_of(await rig.predict(b"class:1", params={"version": "9"}), 404, "version_not_found")
+    assert "1.0-int8-dynamic" in problem["detail"]
+
+
+async def test_a_bad_image_fails_alone(tmp_path: Path) -> None:
+    images = [b"class:0", b"reject:image_truncated", b"class:1"]
+    async with running_gateway(tmp_path) as rig:
+        answer = await rig.client.post("/predict", files=[("file", image) for image in images])
+        broken = await rig.client.post("/predict", json={"instances": [{"b64": "%%%"}, b64(b"class:2")]})
+        only_broken = await rig.client.post("/predict", json={"instances": [{"b64": "%%%"}]})
+        alone = await rig.predict(b"reject:image_truncated")
+    first, second, third = answer.json()["predictions"]
+    assert (first["label"], third["label"]) == ("zero", "one")
+    assert second == {"error": {"code": "image_truncated", "message": "rejected as image_truncated"}}
+    first, second = broken.json()["predictions"]
+    assert first["error"]["code"] == "base64_invalid"
+    assert second["label"] == "two"
+    problem_of(only_broken, 400, "base64_invalid")
+    problem_of(alone, 400, "image_truncated")
+
+
+@pytest.mark.parametrize(
+    ("params", "headers", "named"),
+    [
+        ({"top_k": "0"}, {}, "top_k"),
+        ({"top_k": "many"}, {}, "top_k"),
+        ({"topk": "3"}, {}, "topk"),
+        ({}, {"X-Deadline-Ms": "0"}, "x-deadline-ms"),
+        ({}, {"X-Deadline-Ms": "soon"}, "x-deadline-ms"),
+        ({}, {"X-Deadline-Ms": "60001"}, "60000"),
+    ],
+)
+async def test_bad_parameters(tmp_path: Path, params: dict[str, str], headers: dict[str, str], named: str) -> None:
+    async with running_gateway(tmp_path) as rig:
+        answer = await rig.predict(b"class:1", params=params, headers=headers)
+        problem = problem_of(answer, 422, "parameter_invalid")
+        assert not rig.backend.batches
+    assert named in problem["detail"].lower()
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status", "code", "named"),
+    [
+        (b"x", "text/plain", 415, "media_type_unsupported", "multipart/form-data"),
+        (b"x", "application/x-www-form-urlencoded", 415, "media_type_unsupported", "image/*"),
+        (b"not json", "application/json", 400, "body_invalid", "Invalid JSON"),
+        (b"{}", "application/json", 400, "body_invalid", "instances"),
+        (b'{"instances": []}', "application/json", 400, "body_invalid", "no image"),
+        (b'{"instances": [{"base64": "eA=="}]}', "application/json", 400, "body_invalid", "instances.0.b64"),
+        (b"x", "multipart/form-data", 400, "body_invalid", "boundary"),
+        (b"x", "multipart/form-data; boundary=b", 400, "body_invalid", "multipart"),
+        (b"--b\r\n", "multipart/form-data; boundary=b", 400, "body_invalid", "end"),
+        (
+            b'--b\r\nContent-Disposition: form-data; name="image"; filename="x"\r\n\r\nclass:1\r\n--b--\r\n',
+            "multipart/form-data; boundary=b",
+            400,
+            "body_invalid",
+            "'image'",
+        ),
+        (b"--b--\r\n", "multipart/form-data; boundary=b", 400, "body_invalid", "no image"),
+    ],
+)
+async def test_bad_bodies(tmp_path: Path, body: bytes, content_type: str, status: int, code: str, named: str) -> None:
+    async with running_gateway(tmp_path) as rig:
+        answer = await rig.predict(body, headers={"Content-Type": content_type})
+        problem = problem_of(answer, status, code)
+        assert not rig.backend.batches
+    assert named in problem["detail"]
+
+
+async def test_a_compressed_body_is_refused(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        answer = await rig.predict(b"class:1", headers={"Content-Encoding": "gzip"})
+        problem_of(answer, 415, "media_type_unsupported")
+
+
+async def test_too_many_images(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, max_images=2) as rig:
+        files = [("file", b"class:1")] * 3
+        problem_of(await rig.client.post("/predict", files=files), 413, "too_many_images")
+        instances = {"instances": [b64(b"class:1")] * 3}
+        problem_of(await rig.client.post("/predict", json=instances), 413, "too_many_images")
+        assert (await rig.client.post("/predict", files=files[:2])).status_code == 200
+        assert await rig.metric("torchgate_rejected_total", reason="too_large") == 2
+
+
+async def test_a_large_request_is_split_into_batches(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, max_batch_size=4) as rig:
+        files = [("file", f"class:{index % 4}".encode()) for index in range(10)]
+        answer = await rig.client.post("/predict", files=files)
+        sizes = sorted(len(batch) for batch in rig.backend.batches)
+    labels = [prediction["label"] for prediction in answer.json()["predictions"]]
+    assert labels == [["zero", "one", "two", "three"][index % 4] for index in range(10)]
+    assert sizes == [2, 4, 4]
+    assert 'batches;desc="3"' in answer.headers["server-timing"]
+    assert answer.headers["x-batch-size"] == "4"
+
+
+async def test_each_caller_gets_its_own_top_k(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        slot = await _fill_the_slot(rig)
+        few = asyncio.create_task(rig.predict(b"class:1", params={"top_k": 1}))
+        many = asyncio.create_task(rig.predict(b"class:2", params={"top_k": 99}))
+        await _until_queued(rig, 2)
+        rig.backend.release()
+        assert len((await few).json()["predictions"][0]["top_k"]) == 1
+        assert len((await many).json()["predictions"][0]["top_k"]) == 4
+        assert rig.backend.options[-1].top_k == 4
+        assert (await slot).status_code == 200
+
+
+async def test_request_ids(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        given = await rig.predict(b"class:1", headers={"X-Request-Id": "abc-123"})
+        bad = await rig.predict(b"class:1", headers={"X-Request-Id": "has a blank"})
+        longest = await rig.predict(b"class:1", headers={"X-Request-Id": "x" * 129})
+        none = await rig.client.get("/nowhere")
+    assert given.headers["x-request-id"] == "abc-123"
+    assert given.json()["id"] != "abc-123"
+    assert len(bad.headers["x-request-id"]) == len(longest.headers["x-request-id"]) == 32
+    problem_of(none, 404, "route_not_found")
+
+
+async def test_a_method_that_is_not_allowed(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        answer = await rig.client.get("/predict")
+    problem_of(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (BackendUnavailable("gone"), 503, "backend_unavailable"),
+        (BackendFailed("odd"), 503, "backend_failed"),
+        (BackendTimeout(30), 504, "backend_timeout"),
+        (RuntimeError("a secret"), 500, "internal_error"),
+    ],
+)
+async def test_a_batch_without_an_answer(tmp_path: Path, error: Exception, status: int, code: str) -> None:
+    async with running_gateway(tmp_path) as rig:
+        rig.backend.fails_with = error
+        answer = await rig.predict(b"class:1")
+        problem_of(answer, status, code)
+        assert "secret" not in answer.text
+        rig.backend.fails_with = None
+        assert (await rig.predict(b"class:1")).status_code == 200
+        errors = await rig.metric("torchgate_inference_requests_total", version="1.0", outcome="server_error")
+        assert errors == 1
+
+
+async def test_a_deadline_that_passes(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        slot = await _fill_the_slot(rig)
+        late = await rig.predict(b"class:2", headers={"X-Deadline-Ms": "50"})
+        problem = problem_of(late, 504, "deadline_exceeded")
+        assert "50 ms" in problem["detail"]
+        rig.backend.release()
+        assert (await slot).status_code == 200
+        assert (await rig.predict(b"class:3")).status_code == 200
+        assert [b"class:2"] not in rig.backend.batches  # dead before dispatch: no compute was spent on it
+        assert await rig.metric("torchgate_inference_requests_total", version="1.0", outcome="expired") == 1
+
+
+async def test_a_full_queue_refuses_at_the_door(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, max_queue_items=2, max_images=2) as rig:
+        slot = await _fill_the_slot(rig)
+        waiting = [asyncio.create_task(rig.predict(b"class:1")) for _ in range(2)]
+        await _until_queued(rig, 2)
+        answer = await rig.predict(b"class:2")
+        problem_of(answer, 429, "queue_full")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert await rig.metric("torchgate_rejected_total", reason="queue_full") == 1
+        rig.backend.release()
+        assert [each.status_code for each in await asyncio.gather(slot, *waiting)] == [200, 200, 200]
+
+
+async def test_callers_that_left_keep_nobody_out(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, max_queue_items=2, max_images=2) as rig:
+        slot = await _fill_the_slot(rig)
+        for _ in range(4):
+            late = await rig.predict(b"class:1", headers={"X-Deadline-Ms": "20"})
+            problem_of(late, 504, "deadline_exceeded")
+        rig.backend.release()
+        assert (await slot).status_code == 200
+
+
+async def test_a_client_that_vanishes_leaves_its_neighbours_alone(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        slot = await _fill_the_slot(rig)
+        first = asyncio.create_task(rig.predict(b"class:1"))
+        await _until_queued(rig, 1)
+        middle = asyncio.create_task(rig.predict(b"class:2"))
+        await _until_queued(rig, 2)
+        last = asyncio.create_task(rig.predict(b"class:3"))
+        await _until_queued(rig, 3)
+        middle.cancel()
+        await _until(rig, "torchgate_inference_requests_total", 1, outcome="cancelled")
+        rig.backend.release()
+        answers = await asyncio.gather(slot, first, last)
+    assert [each.json()["predictions"][0]["label"] for each in answers] == ["zero", "one", "three"]
+    assert rig.backend.batches == [[b"class:0"], [b"class:1", b"class:3"]]  # the dead one was dropped
+
+
+async def test_a_client_that_vanishes_from_a_running_batch(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        slot = await _fill_the_slot(rig)
+        tasks = [asyncio.create_task(rig.predict(f"class:{index}".encode())) for index in (1, 2, 3)]
+        await _until_queued(rig, 3)
+        rig.backend.release()
+        rig.backend.hold()
+        await rig.backend.batches_arrived(2)
+        tasks[1].cancel()
+        await _until(rig, "torchgate_inference_requests_total", 1, outcome="cancelled")
+        rig.backend.release()
+        answers = await asyncio.gather(slot, tasks[0], tasks[2])
+    assert [each.json()["predictions"][0]["label"] for each in answers] == ["zero", "one", "three"]
+
+
+async def test_metrics_count_what_happened(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        await rig.client.post("/predict", files=[("file", b"class:1")] * 3)
+        await rig.predict(b"reject:image_empty")
+        version = {"model": "digits", "version": "1.0"}
+        assert await rig.metric("torchgate_inference_requests_total", **version, outcome="success") == 1
+        assert await rig.metric("torchgate_inference_requests_total", **version, outcome="client_error") == 1
+        assert await rig.metric("torchgate_inference_items_total", **version) == 4
+        assert await rig.metric("torchgate_inference_batches_total", **version) == 2
+        assert await rig.metric("torchgate_batch_size_sum", **version) == 4
+        assert await rig.metric("torchgate_batch_close_total", **version, reason="idle") == 2
+        assert await rig.metric("torchgate_inference_queue_seconds_count", **version) == 1
+        assert await rig.metric("torchgate_inference_compute_seconds_count", **version) == 2
+        assert await rig.metric("torchgate_inference_duration_seconds_count", **version, outcome="success") == 1
+        http = {"method": "POST", "route": "/predict"}
+        assert await rig.metric("torchgate_http_requests_total", **http, code="200") == 1
+        assert await rig.metric("torchgate_http_requests_total", **http, code="400") == 1
+        assert await rig.metric("torchgate_http_requests_total", route="/readyz", code="200") >= 1
+        assert await rig.metric("torchgate_backend_workers", **version, state="ready") == 1
+        assert await rig.metric("torchgate_backend_up") == 1
+        assert await rig.metric("torchgate_model_ready", **version) == 1
+
+
+async def test_sigterm_lets_requests_end(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        slot = await _fill_the_slot(rig)
+        waiting = asyncio.create_task(rig.predict(b"class:1"))
+        await _until_queued(rig, 1)
+        rig.server.should_exit = True
+        await asyncio.wait_for(_until_refused(rig), 10)
+        rig.backend.release()
+        assert [each.status_code for each in await asyncio.gather(slot, waiting)] == [200, 200]
+
+
+async def test_openapi_shows_the_contract(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        document = (await rig.client.get("/openapi.json")).json()
+        assert (await rig.client.get("/docs")).status_code == 200
+    predict = document["paths"]["/predict"]["post"]
+    assert set(predict["requestBody"]["content"]) >= {"image/*", "multipart/form-data", "application/json"}
+    assert {"200", "400", "413", "429", "503", "504"} <= set(predict["responses"])
+    assert "application/problem+json" in predict["responses"]["422"]["content"]
+    assert {each["name"] for each in predict["parameters"]} == {"model", "version", "top_k", "x-deadline-ms"}
+    assert json.dumps(document)
+
+
+async def _fill_the_slot(rig: Rig) -> "asyncio.Task[httpx.Response]":
+    """Occupy the version's only slot with a batch that does not end before `release`."""
+    rig.backend.hold()
+    task = asyncio.create_task(rig.predict(b"class:0"))
+    await rig.backend.batches_arrived(1)
+    return task
+
+
+async def _until(rig: Rig, metric: str, value: float, **labels: str) -> None:
+    async with asyncio.timeout(10):
+        while await rig.metric(metric, version="1.0", **labels) != value:
+            await asyncio.sleep(0.01)
+
+
+async def _until_queued(rig: Rig, num_items: int) -> None:
+    await _until(rig, "torchgate_queue_depth", num_items)
+
+
+async def _until_refused(rig: Rig) -> None:
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        except OSError:
+            return
+        writer.close()
+        await asyncio.sleep(0.01)

@@ -1,0 +1,63 @@
+"""Model stores for tests of the gateway: archives with a contract and nothing else, and their manifest."""
+
+import base64
+import hashlib
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from service.backend import Target
+
+CLASSES = ["zero", "one", "two", "three"]
+
+
+def make_contract(model: str, release: str, variant: str) -> dict[str, Any]:
+    """Return a contract whose self-check the fake backend passes."""
+    version = release if variant == "fp32" else f"{release}-{variant}"
+    return {
+        "schema_version": 1,
+        "model": model,
+        "release": release,
+        "variant": variant,
+        "version": version,
+        "precision": variant,
+        "classes": CLASSES,
+        "weights_sha256": "0" * 64,
+        "evaluation": {"accuracy": 0.99},
+        "self_check": {
+            "tolerance": 1e-4,
+            "cases": [
+                {"image_b64": base64.b64encode(b"class:1").decode(), "probabilities": [0.0, 1.0, 0.0, 0.0]},
+            ],
+        },
+    }
+
+
+def make_store(folder: Path, versions: Sequence[tuple[str, str, str]]) -> dict[Target, dict[str, Any]]:
+    """Fill `folder` with an archive for each (model, release, variant); return their contracts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contracts: dict[Target, dict[str, Any]] = {}
+    archives = []
+    for model, release, variant in versions:
+        contract = make_contract(model, release, variant)
+        version = contract["version"]
+        path = folder / f"{model}-{version}.mar"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("contract.json", json.dumps(contract))
+        contracts[Target(model, version)] = contract
+        archives.append(
+            {
+                "file": path.name,
+                "model": model,
+                "version": version,
+                "release": release,
+                "variant": variant,
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                "size_bytes": path.stat().st_size,
+                "created": "2026-01-01T00:00:00Z",
+            }
+        )
+    (folder / "manifest.json").write_text(json.dumps({"schema_version": 1, "archives": archives}))
+    return contracts
