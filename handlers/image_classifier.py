@@ -94,21 +94,21 @@ def decode_image(content: bytes | bytearray, contract: Mapping[str, Any]) -> Pix
         return problem("image_unrecognized", f"The item is no image of a known format ({known}) and no .npy file.")
     try:
         with Image.open(io.BytesIO(content), formats=(name,)) as image:
-            # Before any pixel is decoded; in this range Pillow only warns.
+            # Before any pixel is decoded; Pillow itself raises from twice as many only, and warns in between.
             if image.width * image.height > (Image.MAX_IMAGE_PIXELS or 0):
-                return too_many_pixels(f"has {image.width} x {image.height} pixels")
+                return too_many_pixels(name)
             if image.mode == "F":
                 return problem("image_unsupported", f"The {name} has floating-point pixels; send integers.")
             return preprocess(image, contract)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        return too_many_pixels("claims more pixels than a decoder will be asked for")
+        return too_many_pixels(name)
     except Exception as error:  # noqa: BLE001 - decoders raise nearly everything on broken files; this is the border
         return problem("image_truncated", f"The {name} is cut off or corrupt: {brief(error)}.")
 
 
-def too_many_pixels(what: str) -> Problem:
+def too_many_pixels(name: str) -> Problem:
     """Refuse a decompression bomb."""
-    return problem("image_too_many_pixels", f"The image {what}; allowed are {Image.MAX_IMAGE_PIXELS}.")
+    return problem("image_too_many_pixels", f"The {name} has more pixels than the {Image.MAX_IMAGE_PIXELS} allowed.")
 
 
 def preprocess(image: Image.Image, contract: Mapping[str, Any]) -> Pixels:
@@ -212,29 +212,22 @@ class ImageClassifier:
         except ValueError as error:
             answer: dict[str, Any] = {"error": problem("request_invalid", str(error))}
         else:
-            answer = self.answer_plain(items) if options is None else self.answer_packed(items, **options)
+            answer = self.answer_plain(items) if options is None else self.predict(items, **options)
         if "error" in answer or "code" in answer:
             context.set_response_status(code=400, phrase="Bad Request", idx=index)
         return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
 
     def answer_plain(self, items: Sequence[Any]) -> dict[str, Any]:
         """Answer a single image with names of classes."""
-        (result,), _ = self.predict(items, DEFAULT_TOP_K, probabilities=False)
+        (result,) = self.predict(items, DEFAULT_TOP_K, probabilities=False)["results"]
         if "error" in result:
             return dict(result["error"])
         classes = self.contract["classes"]
         top_k = [{"label": classes[class_index], "probability": value} for class_index, value in result["top_k"]]
         return {**top_k[0], "top_k": top_k}
 
-    def answer_packed(self, items: Sequence[Any], top_k: int, probabilities: bool) -> dict[str, Any]:
-        """Answer a batch: a result or an error for each item, in order."""
-        results, timings_ms = self.predict(items, top_k, probabilities)
-        return {"results": results, "timings_ms": timings_ms}
-
-    def predict(
-        self, items: Sequence[Any], top_k: int, probabilities: bool
-    ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-        """Decode all items and run the model once, on the good ones."""
+    def predict(self, items: Sequence[Any], top_k: int, probabilities: bool) -> dict[str, Any]:
+        """Answer each item, in order, with a result or an error; the model runs once, on the good ones."""
         started = time.perf_counter()
         decoded = [decode_item(item, self.contract) for item in items]
         good = [pixels for pixels in decoded if not isinstance(pixels, dict)]
@@ -243,7 +236,7 @@ class ImageClassifier:
         results = [{"error": entry} if isinstance(entry, dict) else next(answers) for entry in decoded]
         ended = time.perf_counter()
         decode_ms, compute_ms = (decoded_at - started) * 1e3, (ended - decoded_at) * 1e3
-        return results, {"decode": round(decode_ms, 3), "compute": round(compute_ms, 3)}
+        return {"results": results, "timings_ms": {"decode": round(decode_ms, 3), "compute": round(compute_ms, 3)}}
 
     def run(self, batch: Pixels) -> torch.Tensor:
         """Run the model on uint8 [N, C, H, W]; the answer is float32 [N, num_classes] in CPU memory."""
@@ -290,7 +283,8 @@ class ImageClassifier:
         """Compare the answers to the contract's own cases, one by one, with what they were where it was exported."""
         check = self.contract["self_check"]
         for number, case in enumerate(check["cases"]):
-            (result,), _ = self.predict([base64.b64decode(case["image_b64"])], DEFAULT_TOP_K, probabilities=True)
+            image = base64.b64decode(case["image_b64"])
+            (result,) = self.predict([image], DEFAULT_TOP_K, probabilities=True)["results"]
             if "error" in result:
                 raise RuntimeError(f"Self-check case {number} cannot be answered: {result['error']['message']}")
             expected, answered = np.array(case["probabilities"]), np.array(result["probabilities"])
