@@ -95,7 +95,7 @@ trap clean_up EXIT
 [ ${#private} -le 90 ] || fail "TMPDIR is too long a path for unix sockets: $private"
 
 # Java stops its servers and its workers on SIGTERM, but waits for calls in flight without a limit.
-stop_seconds=20
+stop_seconds=8
 stop() {
     signalled=1
     kill -TERM "$java" 2>/dev/null || true

@@ -128,6 +128,11 @@ class TorchServeProcess:
             return False
         return True
 
+    def register(self, url: str, num_workers: int = 1) -> httpx.Response:
+        """Register an archive and wait until its workers have loaded it."""
+        parameters: dict[str, str | int] = {"url": url, "initial_workers": num_workers, "synchronous": "true"}
+        return httpx.post(f"{self.management_url}/models", params=parameters, timeout=120)
+
     def family(self) -> list[psutil.Process]:
         """The launcher, Java and the workers, as they are now."""
         assert self.process is not None
