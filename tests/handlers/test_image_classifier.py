@@ -176,6 +176,13 @@ def test_the_middle_is_cut_out_and_the_aspect_kept() -> None:
     assert np.array_equal(decoded(images.encode(Image.fromarray(wide), "PNG")), images.pattern().transpose(2, 0, 1))
 
 
+def test_larger_images_are_smoothed_when_they_shrink() -> None:
+    stripes = np.zeros((64, 64, 3), np.uint8)
+    stripes[:, ::2] = 255
+    inside = decoded(images.encode(Image.fromarray(stripes), "PNG"))[:, 1:-1, 1:-1]
+    assert (np.abs(inside - 127) < 40).all()
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3000), (3000, 1)])
 def test_extreme_sizes_are_resized(shape: tuple[int, int]) -> None:
     decoded(images.encode(Image.new("RGB", shape, (9, 9, 9)), "PNG"))

@@ -165,7 +165,12 @@ def test_a_failed_self_check_is_a_failed_registration_and_the_log_says_why(torch
         "Failed to start workers for model toy version: 6.6",
     )
     assert "RuntimeError: Self-check case 0 is off by 0.5, tolerance 0.0001" in torchserve.log
-    assert httpx.get(f"{torchserve.management_url}/models/toy/6.6").status_code == 404
+    # TorchServe keeps the version, without workers; whoever registers must remove it before the next attempt.
+    url = f"{torchserve.management_url}/models/toy/6.6"
+    (description,) = httpx.get(url).json()
+    assert (description["minWorkers"], description["workers"]) == (0, [])
+    assert torchserve.register("toy-6.6.mar").status_code == 409
+    assert httpx.delete(url, timeout=60).status_code == 200
 
 
 def test_metrics_are_there_for_prometheus(torchserve: TorchServeProcess) -> None:
