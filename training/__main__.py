@@ -8,12 +8,15 @@ from training.errors import TrainingError
 
 
 def main() -> int:
-    """Run one stage; return 0, or the exit code of the error that stopped it."""
+    """Run one stage; return 0, or the exit code of what stopped it."""
     try:
         dispatch(sys.argv[1:], os.environ)
     except TrainingError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

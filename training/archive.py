@@ -32,7 +32,8 @@ def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
         release = free_release(model, config)
         with tempfile.TemporaryDirectory(prefix=".archive-", dir=store) as hidden:
             packed = {
-                variant: _pack(run, variant, model, release, config.handler, Path(hidden)) for variant in VARIANTS
+                variant: _pack(run, variant, model=model, release=release, handler=config.handler, folder=Path(hidden))
+                for variant in VARIANTS
             }
             entries = [_place(packed[variant], store, model, release, variant) for variant in VARIANTS]
         write_manifest(store, [*read_manifest(store), *entries])
@@ -71,7 +72,7 @@ def free_release(model: str, config: ArchiveConfig) -> str:
     return config.version
 
 
-def _pack(run: Run, variant: Variant, model: str, release: str, handler: Path, folder: Path) -> Path:
+def _pack(run: Run, variant: Variant, *, model: str, release: str, handler: Path, folder: Path) -> Path:
     """Run torch-model-archiver in a folder of its own and return the archive that it made there."""
     contract = build_contract(run, variant, model=model, release=release)
     # Everything lies in one folder under plain names: the archiver reads commas and wildcards in paths.
@@ -83,7 +84,7 @@ def _pack(run: Run, variant: Variant, model: str, release: str, handler: Path, f
     shutil.copy(handler, staging / handler.name)
     # -P: what lies in the staging folder must not be imported by the tool.
     command = [sys.executable, "-P", "-m", "model_archiver.model_packaging"]
-    command += ["--model-name", model, "--version", version_of(release, variant), "--runtime", "python3"]
+    command += ["--model-name", model, "--version", version_of(release, variant), "--runtime", "python"]
     command += ["--serialized-file", "model.pt", "--handler", handler.name, "--extra-files", "contract.json"]
     command += ["--export-path", str(outcome.resolve())]
     # It stages in TMPDIR/<model name> and wipes that first: two of them must not share the folder.

@@ -2,6 +2,7 @@
 
 import argparse
 import secrets
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -245,5 +246,10 @@ def _prepare(runs: Path, config: Config) -> Run:
     except OSError as error:
         raise SettingError(f"--runs: {run.folder} cannot be made: {error.strerror}") from error
     write_json(run.config, config)
-    prepare(run, config.data)
+    try:
+        prepare(run, config.data)
+    except BaseException:
+        # A run without data is of no use to any stage.
+        shutil.rmtree(run.folder)
+        raise
     return run

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -25,13 +25,25 @@ WHAT_IT_DOES = (
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds of one call, on one thread: the median and the quartiles of repeats that alternate with the others."""
+    """Milliseconds of one call, on one thread: median and quartiles of repeats that alternate with the others'."""
 
     batch_size: int
     num_repeats: int
     median_ms: float
     first_quartile_ms: float
     third_quartile_ms: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant of the table."""
+
+    variant: Variant
+    size_bytes: int
+    accuracy: float
+    negative_log_likelihood: float
+    batch_dependence: float
+    latency: list[Latency]
 
 
 def measure_latency(models: Mapping[Variant, Model], images: Tensor) -> dict[Variant, list[Latency]]:
@@ -61,22 +73,22 @@ def compare(run: Run, models: Mapping[Variant, Model], images: Tensor) -> None:
     for variant in models:
         evaluation = load_evaluation(run, variant)
         rows.append(
-            {
-                "variant": variant,
-                "size_bytes": run.graph(variant).stat().st_size,
-                "accuracy": evaluation.report.accuracy,
-                "negative_log_likelihood": evaluation.report.negative_log_likelihood,
-                "batch_dependence": evaluation.batch_dependence.max_abs_difference,
-                "latency": [vars(latency) for latency in latencies[variant]],
-            }
+            Row(
+                variant=variant,
+                size_bytes=run.graph(variant).stat().st_size,
+                accuracy=evaluation.report.accuracy,
+                negative_log_likelihood=evaluation.report.negative_log_likelihood,
+                batch_dependence=evaluation.batch_dependence.max_abs_difference,
+                latency=latencies[variant],
+            )
         )
-    write_json(run.comparison, {"note": WHAT_IT_DOES, "num_threads": 1, "variants": rows})
+    write_json(run.comparison, {"note": WHAT_IT_DOES, "num_threads": 1, "variants": [asdict(row) for row in rows]})
     table = markdown(rows)
     write_bytes(run.comparison_table, f"{table}\n\n{WHAT_IT_DOES}\n".encode())
     print(f"{table}\n{WHAT_IT_DOES}")
 
 
-def markdown(rows: list[dict[str, object]]) -> str:
+def markdown(rows: list[Row]) -> str:
     """Return the rows as a table for people; latency is the median with its quartiles."""
     sizes = " | ".join(f"batch of {size}, ms" for size in BATCH_SIZES)
     lines = [
@@ -84,14 +96,12 @@ def markdown(rows: list[dict[str, object]]) -> str:
         f"|---|---|---|---|{'---|' * len(BATCH_SIZES)}---|",
     ]
     for row in rows:
-        latencies: list[dict[str, float]] = row["latency"]  # type: ignore[assignment]
         times = " | ".join(
-            f"{each['median_ms']:.2f} ({each['first_quartile_ms']:.2f}-{each['third_quartile_ms']:.2f})"
-            for each in latencies
+            f"{each.median_ms:.2f} ({each.first_quartile_ms:.2f}-{each.third_quartile_ms:.2f})" for each in row.latency
         )
         lines.append(
-            f"| {row['variant']} | {row['size_bytes'] / 1e6:.2f} | {row['accuracy']:.4f} "  # type: ignore[operator]
-            f"| {row['negative_log_likelihood']:.4f} | {times} | {row['batch_dependence']:.2g} |"
+            f"| {row.variant} | {row.size_bytes / 1e6:.2f} | {row.accuracy:.4f} | {row.negative_log_likelihood:.4f} "
+            f"| {times} | {row.batch_dependence:.2g} |"
         )
     return "\n".join(lines)
 

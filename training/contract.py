@@ -98,7 +98,7 @@ def self_check_cases(run: Run, variant: Variant) -> list[dict[str, Any]]:
     """Return test images of different classes, as PNG, with the probabilities that the graph gives each one alone."""
     images, labels = load_split(run, "test")
     graph = load_compiled(run.graph(variant))
-    classes = labels.unique()[:NUM_SELF_CHECKS].tolist()
+    classes = np.unique(labels.numpy())[:NUM_SELF_CHECKS].tolist()
     cases = []
     for label in classes:
         index = int((labels == label).nonzero()[0])

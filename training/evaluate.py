@@ -10,6 +10,7 @@ from torch import Tensor
 
 from training.artifacts import Run, Split, Variant, read_json, write_json
 from training.data.dataset import load_dataset, load_split
+from training.errors import RunError
 from training.metrics import (
     CalibrationBin,
     ClassFigures,
@@ -20,7 +21,7 @@ from training.metrics import (
     negative_log_likelihood,
 )
 from training.plots import plot_confusion_matrix, plot_learning_curves, plot_reliability
-from training.weights import load_graph
+from training.weights import load_card, load_graph
 
 Model = Callable[[Tensor], Tensor]
 """Uint8 [N, C, H, W] -> float32 probabilities [N, num_classes]."""
@@ -59,7 +60,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class BatchDependence:
-    """The largest difference between a probability answered alone and in a batch, and how many classes changed by it."""
+    """How far the probabilities answered alone are from those in a batch, at most; how many classes change."""
 
     batch_size: int
     num_samples: int
@@ -69,8 +70,9 @@ class BatchDependence:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Everything that is measured of one variant."""
+    """Everything that is measured of one variant of the weights with that sum."""
 
+    weights_sha256: str
     report: Report
     reference: Reference
     batch_dependence: BatchDependence
@@ -105,7 +107,7 @@ def reference(probabilities: NDArray[np.float32], split: Split) -> Reference:
     """Return the distribution of the answers in probabilities [N, num_classes]."""
     num_samples, num_classes = probabilities.shape
     answers = np.bincount(probabilities.argmax(axis=1), minlength=num_classes)
-    edges = np.linspace(0, 1, NUM_HISTOGRAM_BINS + 1)
+    edges = np.arange(NUM_HISTOGRAM_BINS + 1) / NUM_HISTOGRAM_BINS
     # Softmax may round to a little more than 1.
     counts, _ = np.histogram(np.minimum(probabilities.max(axis=1), 1), bins=edges)
     return Reference(split, (answers / num_samples).tolist(), edges.tolist(), counts.tolist())
@@ -131,6 +133,7 @@ def evaluate_model(model: Model, run: Run) -> Evaluation:
     probabilities = predict(model, images)
     validation_images, _ = load_split(run, "validation")
     return Evaluation(
+        weights_sha256=load_card(run).sha256,
         report=report(probabilities, labels.numpy(), classes, "test"),
         reference=reference(predict(model, validation_images), "validation"),
         batch_dependence=batch_dependence(model, images, probabilities),
@@ -151,12 +154,16 @@ def save_evaluation(run: Run, variant: Variant, evaluation: Evaluation) -> None:
 
 
 def load_evaluation(run: Run, variant: Variant) -> Evaluation:
-    """Return what was measured of the variant; raises RunError if it was not."""
-    document = read_json(run.evaluation(variant), written_by="evaluate" if variant == "fp32" else "quantize")
+    """Return what was measured of the variant; raises RunError if it was not, or the weights changed since."""
+    stage = "evaluate" if variant == "fp32" else "quantize"
+    document = read_json(run.evaluation(variant), written_by=stage)
+    if document["weights_sha256"] != load_card(run).sha256:
+        raise RunError(f"{run.evaluation(variant)} is of other weights than {run.weights}; run the stage {stage} again")
     found = document["report"]
     found["per_class"] = [ClassFigures(**each) for each in found["per_class"]]
     found["calibration"] = [CalibrationBin(**each) for each in found["calibration"]]
     return Evaluation(
+        weights_sha256=document["weights_sha256"],
         report=Report(**found),
         reference=Reference(**document["reference"]),
         batch_dependence=BatchDependence(**document["batch_dependence"]),

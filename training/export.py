@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit._trace import TracerWarning
 
 from training.artifacts import VARIANTS, Run, Variant, read_json, sha256, write_bytes, write_json
 from training.compare import compare
@@ -53,11 +54,11 @@ def compile_graph(model: nn.Module, method: Compile, images: Tensor) -> Any:
     if method == "script":
         return torch.jit.script(model)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", torch.jit.TracerWarning)
+        warnings.simplefilter("error", TracerWarning)
         try:
             # The graph is checked on other batch sizes after it was saved; torch's own check repeats this one.
-            return torch.jit.trace(model, images, check_trace=False)
-        except torch.jit.TracerWarning as warning:
+            return torch.jit.trace(model, images, check_trace=False)  # type: ignore[no-untyped-call]
+        except TracerWarning as warning:
             raise ParityError(f"trace cannot record this model: {warning}; try --compile script") from warning
 
 
@@ -90,11 +91,11 @@ def load_compiled(path: Path) -> Any:
 
 
 def export_variant(run: Run, variant: Variant, config: ExportConfig) -> GraphCard:
-    """Leave one variant's graph and its sidecar in the run; raises ParityError and leaves none if it is not faithful."""
+    """Leave one variant's graph and sidecar in the run; raises ParityError, and leaves none, if it is not faithful."""
     model = load_variant(run, variant)
     images, _ = load_split(run, "validation")
     buffer = io.BytesIO()
-    torch.jit.save(compile_graph(model, config.compile, images[:2]), buffer)  # type: ignore[no-untyped-call]
+    torch.jit.save(compile_graph(model, config.compile, images[:2]), buffer)
     # What is checked is what will be served: the saved graph, read back.
     saved = torch.jit.load(io.BytesIO(buffer.getvalue()), map_location="cpu")  # type: ignore[no-untyped-call]
     parity = check_parity(saved, model, images)

@@ -53,7 +53,8 @@ def read_manifest(store: Path) -> list[Entry]:
         document = json.loads(manifest_path(store).read_text())
         if document["schema_version"] != SCHEMA_VERSION:
             raise ArchiveError(
-                f"{manifest_path(store)} has schema version {document['schema_version']}; this trainer writes {SCHEMA_VERSION}"
+                f"{manifest_path(store)} has schema version {document['schema_version']}; "
+                f"this trainer writes {SCHEMA_VERSION}"
             )
         return [Entry(**entry) for entry in document["archives"]]
     except FileNotFoundError:

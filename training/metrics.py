@@ -59,7 +59,7 @@ def negative_log_likelihood(probabilities: NDArray[np.float32], labels: NDArray[
 def calibration_bins(
     probabilities: NDArray[np.float32], labels: NDArray[np.int64], num_bins: int = NUM_CALIBRATION_BINS
 ) -> list[CalibrationBin]:
-    """Return equal-width bins over the confidence (the largest probability), as in Guo et al. 2017 (arXiv 1706.04599)."""
+    """Return equal-width bins of the confidence, the largest probability (Guo et al. 2017, arXiv 1706.04599)."""
     confidence = probabilities.max(axis=1).astype(np.float64)
     correct = probabilities.argmax(axis=1) == labels
     # Bins are open below and closed above, as in the paper: ((m - 1) / M, m / M].
@@ -81,6 +81,6 @@ def calibration_bins(
 
 
 def expected_calibration_error(bins: list[CalibrationBin]) -> float:
-    """Return the mean distance of accuracy and confidence over the bins, weighted by samples (Guo et al. 2017, eq. 3)."""
+    """Return the mean gap of accuracy and confidence over the bins, weighted by samples (Guo et al., equation 3)."""
     num_samples = sum(each.num_samples for each in bins)
     return sum(each.num_samples / num_samples * abs(each.accuracy - each.mean_confidence) for each in bins)

@@ -85,6 +85,7 @@ def plot_reliability(path: Path, bins: list[CalibrationBin], error: float) -> No
         xlim=(0, 1), ylim=(0, 1.05), ylabel="accuracy", title=f"expected calibration error {error:.2%}, test split"
     )
     axes.grid(alpha=0.3)
+    axes.set_axisbelow(True)
     axes.legend(loc="upper left")
     below.bar(
         [(each.low + each.high) / 2 for each in bins],
@@ -100,5 +101,5 @@ def plot_reliability(path: Path, bins: list[CalibrationBin], error: float) -> No
 
 def _save(figure: Figure, path: Path) -> None:
     buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer)
+    FigureCanvasAgg(figure).print_png(buffer)  # type: ignore[no-untyped-call]
     write_bytes(path, buffer.getvalue())

@@ -7,6 +7,9 @@ from torch import Tensor, nn
 class Normalize(nn.Module):
     """Pixels of 0 to 255 become float32 with mean 0 and deviation 1 per channel, as measured on the training split."""
 
+    offset: Tensor
+    scale: Tensor
+
     def __init__(self, mean: list[float], std: list[float]) -> None:
         super().__init__()
         self.register_buffer("offset", 255 * torch.tensor(mean).reshape(1, -1, 1, 1), persistent=False)

@@ -1,5 +1,6 @@
 """The stage that finds the weights."""
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -71,10 +72,21 @@ def train(run: Run, config: TrainConfig) -> None:
     history: list[EpochRecord] = []
     for epoch in range(1, config.epochs + 1):
         start = time.perf_counter()
-        learning_rate = schedule.get_last_lr()[0]
-        loss, accuracy = _train_epoch(epoch, network, normalize, training, optimizer, schedule, generator, config)
+        learning_rate = float(schedule.get_last_lr()[0])
+        loss, accuracy = _train_epoch(
+            epoch,
+            network=network,
+            normalize=normalize,
+            split=training,
+            optimizer=optimizer,
+            schedule=schedule,
+            generator=generator,
+            config=config,
+        )
         validation_loss, validation_accuracy = validate(network, normalize, *validation)
         seconds = time.perf_counter() - start
+        if not math.isfinite(validation_loss):
+            raise NonFiniteLossError(f"the validation loss became {validation_loss} after epoch {epoch}")
         record = EpochRecord(epoch, learning_rate, loss, accuracy, validation_loss, validation_accuracy, seconds)
         history.append(record)
         if record.better_than(best):
@@ -110,7 +122,7 @@ def train(run: Run, config: TrainConfig) -> None:
 
 
 def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Return the parameters in two groups: matrices and kernels decay; biases and batch norms, being vectors, do not."""
+    """Return the parameters in two groups: kernels and matrices decay; biases and batch norms, vectors, do not."""
     parameters = list(network.parameters())
     return [
         {"params": [parameter for parameter in parameters if parameter.ndim > 1], "weight_decay": weight_decay},
@@ -148,6 +160,7 @@ def validate(network: nn.Module, normalize: Normalize, images: Tensor, labels: T
 
 def _train_epoch(
     epoch: int,
+    *,
     network: nn.Module,
     normalize: Normalize,
     split: tuple[Tensor, Tensor],
@@ -168,13 +181,13 @@ def _train_epoch(
         logits = network(pixels.contiguous(memory_format=torch.channels_last))
         loss = F.cross_entropy(logits, labels)
         value = float(loss.detach())
-        if not torch.isfinite(loss):
+        if not math.isfinite(value):
             raise NonFiniteLossError(
                 f"the loss became {value} in epoch {epoch}, step {step} of {total}; "
                 f"a smaller --learning-rate than {config.learning_rate} may help"
             )
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
         total_loss += value * len(images)

@@ -13,7 +13,7 @@ from training.errors import RunError
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is known of a run's images; `mean` and `std` are per channel, of the training split, on a scale of 0 to 1."""
+    """What is known of a run's images; `mean` and `std` are of each channel, in the training split, 0 to 1."""
 
     source: str
     classes: list[str]

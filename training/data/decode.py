@@ -4,6 +4,7 @@ The handler has its own copy of these steps, because an archive carries one file
 of the whole project holds the two together.
 """
 
+import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +27,17 @@ class Preprocessing:
 
 
 def open_image(path: Path) -> Image.Image:
-    """Return the file's first frame, its pixels read; raises DataError, naming the file, if that does not work."""
+    """Return the file's first frame, read and upright; raises DataError, naming the file, if that does not work."""
     with warnings.catch_warnings():
         # Pillow warns at its limit and raises at twice that; here the limit is the limit.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
-            with Image.open(path) as image:
+            # From memory, as the handler does: by name, Pillow maps uncompressed files, and gets a turned TIFF wrong.
+            with Image.open(io.BytesIO(path.read_bytes())) as image:
                 image.seek(0)
                 image.load()
-                return image.copy() if image.is_animated else image  # type: ignore[attr-defined]
+                # While the file is open: some formats read their EXIF block from it.
+                return ImageOps.exif_transpose(image)
         except Exception as error:  # Pillow's decoders raise whatever their formats make them raise
             raise DataError(f"{path} cannot be read as an image: {error}") from error
 
@@ -43,7 +46,6 @@ def to_pixels(
     image: Image.Image, *, channels: int, height: int, width: int, preprocessing: Preprocessing
 ) -> NDArray[np.uint8]:
     """Return the image as uint8 [channels, height, width]; raises DataError for a mode that has no defined range."""
-    image = ImageOps.exif_transpose(image)
     if image.mode == "F":
         raise DataError("floating point pixels (mode F) have no defined range; allowed are 8 and 16 bit integers")
     if image.mode == "I" or image.mode.startswith("I;16"):

@@ -19,13 +19,13 @@ from training.errors import DataError
 
 
 def prepare(run: Run, config: DataConfig) -> None:
-    """Leave the images of each split as arrays in the run, with their sidecar last; raises DataError naming a bad file."""
+    """Leave the images of each split as arrays in the run, their sidecar last; raises DataError naming a bad file."""
     source = open_source(config.data)
     split = stratified_split(source.labels, source.keys)
     preprocessing = Preprocessing()
     run.dataset.parent.mkdir(parents=True, exist_ok=True)
     for name in SPLITS:
-        _write_split(run, name, split[name], source, config, preprocessing)
+        _write_split(run, name, indices=split[name], source=source, config=config, preprocessing=preprocessing)
     mean, std = channel_statistics(np.load(run.images("train"), mmap_mode="r"))
     dataset = Dataset(
         source=source.description,
@@ -77,6 +77,7 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[flo
 def _write_split(
     run: Run,
     name: Split,
+    *,
     indices: list[int],
     source: LabelledImages,
     config: DataConfig,

@@ -1,6 +1,7 @@
 """Which images train, which choose the best epoch, which are only ever tested on."""
 
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -23,7 +24,7 @@ def stratified_split(labels: Sequence[int], keys: Sequence[str]) -> dict[Split, 
     split: dict[Split, list[int]] = {"train": [], "validation": [], "test": []}
     for members in by_class.values():
         assert len(members) >= LEAST_PER_CLASS, "sources refuse smaller classes"
-        shuffled = sorted(members, key=lambda index: hashlib.sha256(keys[index].encode()).digest())
+        shuffled = sorted(members, key=lambda index: hashlib.sha256(os.fsencode(keys[index])).digest())
         num_validation = max(1, round(VALIDATION_FRACTION * len(members)))
         num_test = max(1, round(TEST_FRACTION * len(members)))
         split["validation"] += shuffled[:num_validation]

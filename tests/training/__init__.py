@@ -1,0 +1,1 @@
+"""The trainer, stage by stage and from end to end."""

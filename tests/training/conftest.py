@@ -1,0 +1,52 @@
+"""One synthetic run, taken through all stages once, for the tests that read what a stage leaves."""
+
+from pathlib import Path
+
+import pytest
+
+from training.artifacts import Run, write_json
+from training.config import ArchiveConfig, Config
+from training.data.prepare import prepare
+from training.evaluate import evaluate
+from training.export import export
+from training.presets import build_config
+from training.quantize import quantize
+from training.train import train
+
+
+@pytest.fixture(scope="session")
+def config() -> Config:
+    return build_config("synthetic", None)
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Run:
+    run = Run(tmp_path_factory.mktemp("prepared"))
+    write_json(run.config, config)
+    prepare(run, config.data)
+    return run
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Run:
+    run = Run(tmp_path_factory.mktemp("exported"))
+    write_json(run.config, config)
+    prepare(run, config.data)
+    train(run, config.train)
+    evaluate(run)
+    quantize(run)
+    export(run, config.export)
+    return run
+
+
+@pytest.fixture
+def handler(tmp_path: Path) -> Path:
+    """Training takes the handler as data: any Python file will do."""
+    path = tmp_path / "some_handler.py"
+    path.write_text("class Handler: ...\n")
+    return path
+
+
+@pytest.fixture
+def archives(tmp_path: Path, handler: Path) -> ArchiveConfig:
+    return ArchiveConfig(model_store=tmp_path / "store", handler=handler)
