@@ -37,7 +37,6 @@ SIGNATURES = {
     "AVIF": re.compile(rb"....ftypavi[fs]", re.DOTALL),
 }
 NPY_SIGNATURE = b"\x93NUMPY"
-ALPHA_MODES = ("RGBA", "LA", "PA", "La", "RGBa")
 
 DEFAULT_TOP_K = 5
 # TorchServe would take any number; a gateway's batch is far smaller.
@@ -119,7 +118,7 @@ def preprocess(image: Image.Image, contract: Mapping[str, Any]) -> Pixels:
     if upright.mode == "I" or upright.mode.startswith("I;16"):
         values = np.asarray(upright).astype(np.int64).clip(0, 65535)
         upright = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
-    if upright.mode in ALPHA_MODES or "transparency" in upright.info:
+    if upright.has_transparency_data:
         canvas = Image.new("RGBA", upright.size, (*background, 255))
         # La (premultiplied) converts to LA only.
         canvas.alpha_composite((upright.convert("LA") if upright.mode == "La" else upright).convert("RGBA"))

@@ -116,6 +116,8 @@ def test_a_plain_image_gets_names_of_classes_whatever_its_content_type(torchserv
     for content_type in ("image/png", "application/octet-stream", "application/json", "text/plain"):
         response = post(torchserve, content, **{"Content-Type": content_type})
         assert (response.status_code, response.json()) == (200, answer)
+    text = b"P2 2 2 255\n0 255 255 0\n"  # an image that is text, too
+    assert post(torchserve, text, **{"Content-Type": "text/plain"}).status_code == 200
     put = httpx.put(f"{torchserve.rest_url}/predictions/toy/1.0", content=content)  # what curl -T sends
     assert (put.status_code, put.json()) == (200, answer)
 
