@@ -27,8 +27,11 @@ def free_ports(num_ports: int) -> list[int]:
     try:
         while len(sockets) < num_ports:
             each = socket.socket()
-            with contextlib.suppress(OSError):
+            try:
                 each.bind(("127.0.0.1", random.SystemRandom().randrange(10_240, 32_768)))
+            except OSError:  # taken
+                each.close()
+            else:
                 sockets.append(each)
         return [each.getsockname()[1] for each in sockets]
     finally:
