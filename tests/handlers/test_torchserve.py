@@ -368,6 +368,26 @@ def test_a_port_that_is_taken_is_an_error_that_names_it(store: Path, name: str) 
             server.remove()
 
 
+def listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_another_address_holds_for_all_five_ports(store: Path) -> None:
+    server = TorchServeProcess(store, env={"TORCHGATE_TORCHSERVE_BIND": "127.0.0.2"})
+    try:
+        server.launch()
+        wait_until(lambda: all(listens("127.0.0.2", port) for port in server.ports.values()))
+        assert not any(listens("127.0.0.1", port) for port in server.ports.values())
+        server.stop()
+    finally:
+        server.kill()
+        server.remove()
+
+
 @pytest.mark.parametrize(
     ("env", "words"),
     [
