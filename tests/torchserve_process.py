@@ -179,7 +179,12 @@ class TorchServeProcess:
         self.process.wait(10)
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            self.remove()
+            raise
         return self
 
     def __exit__(
