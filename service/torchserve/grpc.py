@@ -8,7 +8,7 @@ import grpc.aio
 from service.backend import BatchAnswer, BatchOptions, Target
 from service.errors import BackendError, BackendFailed, BackendTimeout, BackendUnavailable
 from service.torchserve.inference_pb2 import PredictionResponse, PredictionsRequest
-from service.torchserve.packing import OPTIONS_KEY, item_keys, pack_options, parse_answer
+from service.torchserve.packing import MEANS_UNAVAILABLE, OPTIONS_KEY, item_keys, pack_options, parse_answer
 
 PREDICTIONS = "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Predictions"
 CHANNEL_OPTIONS = (
@@ -62,10 +62,10 @@ class GrpcBackend:
 
 def _translate(error: grpc.aio.AioRpcError, timeout_seconds: float) -> BackendError:
     details = " ".join((error.details() or "").split())[:300]
-    match error.code():
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return BackendTimeout(round(timeout_seconds * 1000))
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.NOT_FOUND:
-            return BackendUnavailable(details)
-        case _:
-            return BackendFailed(f"{error.code().name}: {details}")
+    code = error.code()
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return BackendTimeout(round(timeout_seconds * 1000))
+    # TorchServe says most things with INTERNAL and a text, and a worker's death with RESOURCE_EXHAUSTED.
+    if code is grpc.StatusCode.UNAVAILABLE or any(text in details for text in MEANS_UNAVAILABLE):
+        return BackendUnavailable(details)
+    return BackendFailed(f"{code.name}: {details}")

@@ -63,6 +63,10 @@ class TorchServeControl:
 
     async def unload(self, target: Target) -> None:
         """Unregister a version."""
+        others = [other for other in await self.survey() if other.model == target.model and other != target]
+        if others:
+            # TorchServe keeps its default version while there are others, a failed one too: make it one of those.
+            await self._call("PUT", f"/models/{target.model}/{others[0].version}/set-default")
         await self._call("DELETE", f"/models/{target.model}/{target.version}")
 
     async def scale(self, target: Target, num_workers: int) -> None:

@@ -8,6 +8,8 @@ from service.backend import BatchAnswer, BatchOptions, ItemError, ItemResult, Pr
 from service.errors import BackendFailed
 
 OPTIONS_KEY = "options"
+# What TorchServe says when a version has no worker for a batch, has lost the one that had it, or is not registered.
+MEANS_UNAVAILABLE = ("has no worker", "Worker died", "Model not found", "does not exist for model")
 
 
 def pack_options(options: BatchOptions) -> bytes:

@@ -6,7 +6,7 @@ import httpx
 
 from service.backend import BatchAnswer, BatchOptions, Target
 from service.errors import BackendFailed, BackendTimeout, BackendUnavailable
-from service.torchserve.packing import OPTIONS_KEY, item_keys, pack_options, parse_answer
+from service.torchserve.packing import MEANS_UNAVAILABLE, OPTIONS_KEY, item_keys, pack_options, parse_answer
 
 
 class RestBackend:
@@ -39,10 +39,11 @@ class RestBackend:
             raise BackendTimeout(round(timeout_seconds * 1000)) from error
         except httpx.TransportError as error:
             raise BackendUnavailable(str(error) or type(error).__name__) from error
-        if response.status_code in {404, 503}:
-            raise BackendUnavailable(" ".join(response.text.split())[:300])
         if response.status_code != 200:
-            raise BackendFailed(f"HTTP {response.status_code}: {' '.join(response.text.split())[:300]}")
+            text = " ".join(response.text.split())[:300]
+            if any(part in text for part in MEANS_UNAVAILABLE):
+                raise BackendUnavailable(text)
+            raise BackendFailed(f"HTTP {response.status_code}: {text}")
         return parse_answer(response.content)
 
     async def close(self) -> None:
