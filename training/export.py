@@ -53,13 +53,16 @@ def compile_graph(model: nn.Module, method: Compile, images: Tensor) -> Any:
     """
     if method == "script":
         return torch.jit.script(model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TracerWarning)
-        try:
-            # The graph is checked on other batch sizes after it was saved; torch's own check repeats this one.
-            return torch.jit.trace(model, images, check_trace=False)  # type: ignore[no-untyped-call]
-        except TracerWarning as warning:
-            raise ParityError(f"trace cannot record this model: {warning}; try --compile script") from warning
+    with warnings.catch_warnings(record=True) as caught:
+        # Recorded, not raised: raised, it would come out of torch's C++ as a SystemError without its reason.
+        warnings.simplefilter("always", TracerWarning)
+        # The graph is checked on other batch sizes after it was saved; torch's own check repeats this one.
+        graph = torch.jit.trace(model, images, check_trace=False)  # type: ignore[no-untyped-call]
+    for warning in caught:
+        if issubclass(warning.category, TracerWarning):
+            raise ParityError(f"trace cannot record this model: {warning.message}; try --compile script")
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return graph
 
 
 def check_parity(graph: Any, model: nn.Module, images: Tensor) -> Parity:

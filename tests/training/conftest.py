@@ -1,8 +1,10 @@
 """One synthetic run, taken through all stages once, for the tests that read what a stage leaves."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from training.artifacts import Run, write_json
 from training.config import ArchiveConfig, Config
@@ -12,6 +14,15 @@ from training.export import export
 from training.presets import build_config
 from training.quantize import quantize
 from training.train import train
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks this small gain nothing from threads, which on a busy machine wait for each other most of the time."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture(scope="session")
