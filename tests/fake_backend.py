@@ -87,7 +87,7 @@ class FakeControl:
     """Registers whatever it is asked to; `down_with` makes every call fail."""
 
     def __init__(self, contracts: Mapping[Target, Mapping[str, Any]]) -> None:
-        self.contracts = dict(contracts)
+        self.contracts: dict[Target, Mapping[str, Any]] = dict(contracts)
         self.registered: dict[Target, int] = {}
         self.num_ready: int | None = None  # of every version; None is all of them
         self.down_with: BackendError | None = None

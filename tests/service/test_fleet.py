@@ -1,0 +1,247 @@
+"""Versions come up by themselves, whatever order things start, stop and come back in."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.backend import Target
+from service.errors import BackendFailed, BackendTimeout, BackendUnavailable
+from tests.fake_backend import FakeBackend, FakeControl
+from tests.gateway import Rig, running_gateway
+from tests.stores import make_store
+
+pytestmark = pytest.mark.anyio
+
+DIGITS = Target("digits", "1.0")
+INT8 = Target("digits", "1.0-int8-dynamic")
+
+
+async def states(rig: Rig) -> dict[str, str]:
+    document = (await rig.client.get("/models/digits")).json()
+    return {version["version"]: version["state"] for version in document["versions"]}
+
+
+async def until_reason(rig: Rig, text: str) -> dict[str, Any]:
+    """Return /readyz's problem once it names `text`."""
+    async with asyncio.timeout(10):
+        while True:
+            answer = await rig.client.get("/readyz")
+            if answer.status_code == 503 and text in answer.json()["detail"]:
+                document: dict[str, Any] = answer.json()
+                return document
+            await asyncio.sleep(0.01)
+
+
+async def test_models_are_shown_with_their_contracts(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        async with asyncio.timeout(10):
+            while set((await states(rig)).values()) != {"ready"}:
+                await asyncio.sleep(0.01)
+        listed = (await rig.client.get("/models")).json()["models"]
+        shown = (await rig.client.get("/models/digits")).json()
+        missing = await rig.client.get("/models/cats")
+    assert listed == [shown]
+    first, second = shown["versions"]
+    assert (first["version"], first["default"], second["default"]) == ("1.0", True, False)
+    assert first["contract"]["classes"] == ["zero", "one", "two", "three"]
+    assert first["contract"]["evaluation"] == {"accuracy": 0.99}
+    assert len(first["sha256"]) == 64
+    assert "self_check" not in first["contract"]
+    assert (missing.status_code, missing.json()["code"]) == (404, "model_not_found")
+
+
+async def test_the_default_version_is_loaded_first_and_is_the_newest_fp32(tmp_path: Path) -> None:
+    versions = (("digits", "1.9", "fp32"), ("digits", "1.10", "int8-dynamic"), ("digits", "1.10", "fp32"))
+    async with running_gateway(tmp_path, versions) as rig:
+        assert (await rig.predict(b"class:1")).json()["version"] == "1.10"
+        async with asyncio.timeout(10):
+            while len(rig.control.calls) < 2:
+                await asyncio.sleep(0.01)
+        loads = [("load", Target("digits", "1.10")), ("load", Target("digits", "1.10-int8-dynamic"))]
+        assert rig.control.calls == loads
+
+
+async def test_several_models_need_a_name_or_a_default(tmp_path: Path) -> None:
+    versions = (("cats", "1.0", "fp32"), ("digits", "1.0", "fp32"))
+    async with running_gateway(tmp_path / "a", versions) as rig:
+        answer = await rig.predict(b"class:1")
+        assert (answer.status_code, answer.json()["code"]) == (422, "parameter_invalid")
+        assert "cats, digits" in answer.json()["detail"]
+        assert (await rig.predict(b"class:1", params={"model": "cats"})).json()["model"] == "cats"
+    async with running_gateway(tmp_path / "b", versions, default_model="digits") as rig:
+        assert (await rig.predict(b"class:1")).json()["model"] == "digits"
+    async with running_gateway(tmp_path / "c", versions, default_model="dogs", wait_until_ready=False) as rig:
+        assert "cats, digits" in (await until_reason(rig, "TORCHGATE_DEFAULT_MODEL=dogs"))["detail"]
+
+
+async def test_it_waits_for_the_backend_and_says_so(tmp_path: Path) -> None:
+    def down(_: FakeBackend, control: FakeControl) -> None:
+        control.down_with = BackendUnavailable("TorchServe at http://somewhere: refused")
+
+    async with running_gateway(tmp_path, prepare=down, wait_until_ready=False) as rig:
+        problem = await until_reason(rig, "http://somewhere")
+        assert problem["code"] == "not_ready"
+        assert (await rig.client.get("/healthz")).status_code == 200
+        refused = await rig.predict(b"class:1")
+        assert (refused.status_code, refused.json()["code"]) == (503, "not_ready")
+        rig.control.down_with = None
+        await rig.until_ready()
+        assert (await rig.predict(b"class:1")).status_code == 200
+
+
+async def test_it_waits_for_the_first_archive(tmp_path: Path) -> None:
+    store = tmp_path / "later"
+    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
+        await until_reason(rig, "no archive")
+        rig.control.contracts.update(make_store(store, [("digits", "1.0", "fp32")]))
+        await rig.until_ready()
+        assert (await rig.predict(b"class:1")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("manifest", "named"),
+    [
+        ("{", "Invalid JSON"),
+        ('{"schema_version": 2, "archives": []}', "schema_version"),
+        (
+            '{"schema_version": 1, "archives": [{"file": "../x.mar", "model": "m", "version": "1", "release": "1",'
+            ' "variant": "fp32", "sha256": "' + "0" * 64 + '"}]}',
+            "file",
+        ),
+    ],
+)
+async def test_a_broken_manifest_is_named(tmp_path: Path, manifest: str, named: str) -> None:
+    store = tmp_path / "broken"
+    store.mkdir()
+    (store / "manifest.json").write_text(manifest)
+    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
+        assert named in (await until_reason(rig, "manifest.json"))["detail"]
+
+
+async def test_an_archive_that_is_not_the_one_in_the_manifest_is_not_loaded(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    contracts = make_store(store, [("digits", "1.0", "fp32")])
+    with (store / "digits-1.0.mar").open("ab") as archive:
+        archive.write(b"tampered")
+    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
+        rig.control.contracts.update(contracts)
+        await until_reason(rig, "sha256")
+        assert rig.control.calls == []
+
+
+async def test_the_backend_restarts_without_its_models(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        rig.control.down_with = BackendUnavailable("connection refused")
+        await rig.until_ready(503)
+        assert await rig.metric("torchgate_backend_up") == 0
+        assert await rig.metric("torchgate_model_ready", version="1.0") == 0
+        rig.control.registered.clear()
+        rig.control.down_with = None
+        await rig.until_ready()
+        assert rig.control.calls.count(("load", DIGITS)) == 2
+        assert (await rig.predict(b"class:1")).status_code == 200
+
+
+async def test_a_slow_answer_is_not_an_outage_but_silence_is(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        rig.control.down_with = BackendTimeout(5000)
+        await rig.until_ready(503)
+        rig.control.down_with = None
+        await rig.until_ready()
+        assert rig.control.calls.count(("load", DIGITS)) == 1
+
+
+async def test_what_waits_is_answered_when_the_workers_die(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        rig.backend.hold()
+        running = asyncio.create_task(rig.predict(b"class:0"))
+        await rig.backend.batches_arrived(1)
+        waiting = asyncio.create_task(rig.predict(b"class:1"))
+        async with asyncio.timeout(10):
+            while await rig.metric("torchgate_queue_depth", version="1.0") != 1:
+                await asyncio.sleep(0.01)
+        rig.control.num_ready = 0
+        answer = await waiting
+        assert (answer.status_code, answer.json()["code"]) == (503, "backend_unavailable")
+        assert "workers" in answer.json()["detail"]
+        rig.backend.release()
+        assert (await running).status_code == 200
+        rig.control.num_ready = None
+        await rig.until_ready()
+        assert rig.control.calls.count(("load", DIGITS)) == 1  # the server brought its workers back by itself
+
+
+async def test_workers_are_scaled_to_what_is_wanted(tmp_path: Path) -> None:
+    def registered(_: FakeBackend, control: FakeControl) -> None:
+        control.registered = {DIGITS: 3, INT8: 1}
+
+    async with running_gateway(tmp_path, prepare=registered) as rig:
+        assert rig.control.calls == [("scale", DIGITS)]
+        assert rig.control.registered[DIGITS] == 1
+
+
+async def test_another_archive_under_the_same_version_is_replaced(tmp_path: Path) -> None:
+    def other_archive(_: FakeBackend, control: FakeControl) -> None:
+        ours = control.contracts[DIGITS]
+        control.registered = {DIGITS: 1}
+        control.contracts[DIGITS] = {**ours, "weights_sha256": "1" * 64}
+        unload = control.unload
+
+        async def unload_then_ours(target: Target) -> None:
+            await unload(target)
+            control.contracts[DIGITS] = ours
+
+        control.unload = unload_then_ours  # type: ignore[method-assign]
+
+    async with running_gateway(tmp_path, prepare=other_archive) as rig:
+        assert rig.control.calls[:2] == [("unload", DIGITS), ("load", DIGITS)]
+
+
+async def test_a_version_that_fails_its_self_check_is_not_offered(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    contracts = make_store(store, [("digits", "1.0", "fp32"), ("digits", "1.0", "int8-dynamic")])
+    _expect(store, contracts, DIGITS, [0.0, 0.9, 0.1, 0.0])
+    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
+        rig.control.contracts.update(contracts)
+        problem = await until_reason(rig, "self-check")
+        assert "off by 0.1" in problem["detail"]
+        async with asyncio.timeout(10):
+            while (await states(rig))["1.0-int8-dynamic"] != "ready":
+                await asyncio.sleep(0.01)
+        assert (await rig.predict(b"class:1", params={"version": INT8.version})).status_code == 200
+        assert (await rig.predict(b"class:1")).status_code == 503
+
+
+def _expect(store: Path, contracts: dict[Target, dict[str, Any]], target: Target, probabilities: list[float]) -> None:
+    """Write an archive whose contract promises other probabilities."""
+    import hashlib  # noqa: PLC0415
+    import zipfile  # noqa: PLC0415
+
+    contracts[target]["self_check"]["cases"][0]["probabilities"] = probabilities
+    path = store / f"{target.model}-{target.version}.mar"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("contract.json", json.dumps(contracts[target]))
+    manifest = json.loads((store / "manifest.json").read_text())
+    for entry in manifest["archives"]:
+        if entry["file"] == path.name:
+            entry["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (store / "manifest.json").write_text(json.dumps(manifest))
+
+
+async def test_a_load_that_fails_is_tried_again(tmp_path: Path) -> None:
+    def first_load_fails(_: FakeBackend, control: FakeControl) -> None:
+        load = control.load
+
+        async def fail_once(target: Target, file: str, num_workers: int) -> None:
+            control.load = load  # type: ignore[method-assign]
+            raise BackendFailed("HTTP 500: Failed to start workers")
+
+        control.load = fail_once  # type: ignore[method-assign]
+
+    async with running_gateway(tmp_path, prepare=first_load_fails, wait_until_ready=False) as rig:
+        await until_reason(rig, "Failed to start workers")
+        await rig.until_ready()
+        assert (await rig.predict(b"class:1")).status_code == 200

@@ -1,0 +1,67 @@
+"""The command line, as a process."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from tests.gateway import GatewayProcess
+
+
+def torchgate(verb: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "service", verb],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_wrong_setting_stops_it_before_it_listens() -> None:
+    done = torchgate("serve", TORCHGATE_PORT="none")
+    assert done.returncode == 2
+    assert "TORCHGATE_PORT='none'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_second_instance_on_the_same_port_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for verb in ("serve", "check"):
+            done = torchgate(verb, TORCHGATE_PORT=port)
+            assert done.returncode == 2
+            assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+            assert "TORCHGATE_PORT" in done.stderr
+            assert "Traceback" not in done.stderr
+
+
+def test_a_free_port_passes_the_check() -> None:
+    assert torchgate("check", TORCHGATE_PORT="0").returncode == 0
+
+
+def test_settings_are_listed() -> None:
+    done = torchgate("settings", TORCHGATE_PORT="9001")
+    assert done.returncode == 0
+    assert "TORCHGATE_PORT=9001  (default 8000)" in done.stdout
+
+
+def test_it_starts_alone_logs_json_and_stops(tmp_path: Path) -> None:
+    gateway = GatewayProcess(TORCHGATE_MODEL_STORE=str(tmp_path))
+    with gateway:
+        assert httpx.get(f"{gateway.url}/healthz", trust_env=False).json() == {"status": "ok", "reason": ""}
+        waiting = httpx.get(f"{gateway.url}/readyz", trust_env=False)
+        assert waiting.status_code == 503
+        missing = httpx.get(f"{gateway.url}/nowhere", trust_env=False, headers={"X-Request-Id": "abc"})
+        assert missing.status_code == 404
+        assert gateway.stop() in {0, -signal.SIGTERM}
+        (line,) = [record for record in gateway.records() if record["message"] == "request"]
+    assert line["request_id"] == "abc"
+    assert (line["route"], line["code"], line["error_code"]) == ("unmatched", 404, "route_not_found")
+    assert line["duration_ms"] > 0
+    assert gateway.process is not None

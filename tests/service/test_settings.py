@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.settings import Settings, env_name, explain
+
+
+@pytest.mark.parametrize(
+    ("env", "named"),
+    [
+        ({"TORCHGATE_PORT": "70000"}, ["TORCHGATE_PORT", "70000", "65535"]),
+        ({"TORCHGATE_PORT": "http"}, ["TORCHGATE_PORT", "http", "integer"]),
+        ({"TORCHGATE_BACKEND": "magic"}, ["TORCHGATE_BACKEND", "magic", "grpc", "rest"]),
+        ({"TORCHGATE_MAX_BATCH_SIZE": "0"}, ["TORCHGATE_MAX_BATCH_SIZE", "0", "1"]),
+        (
+            {"TORCHGATE_MAX_IMAGES": "2000"},
+            ["TORCHGATE_MAX_IMAGES", "2000", "TORCHGATE_MAX_QUEUE_ITEMS", "1024"],
+        ),
+        ({"TORCHGATE_DEADLINE_MS": "90000"}, ["TORCHGATE_DEADLINE_MS", "TORCHGATE_MAX_DEADLINE_MS", "60000"]),
+    ],
+)
+def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], named: list[str]) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    text = explain(caught.value)
+    for part in named:
+        assert part in text, text
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHGATE_PORT", "9000")
+    monkeypatch.setenv("TORCHGATE_MODEL_STORE", "/somewhere")
+    monkeypatch.setenv("TORCHGATE_DEFAULT_MODEL", "")
+    settings = Settings()
+    assert (settings.port, settings.model_store, settings.default_model) == (9000, Path("/somewhere"), None)
+    with pytest.raises(ValidationError):
+        settings.port = 1  # type: ignore[misc]
+
+
+def test_every_setting_has_a_help_and_its_unit_in_the_name() -> None:
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        assert field.description.endswith("."), name
+        if field.annotation is float or "time" in (field.description or "").lower():
+            assert name.endswith(("_ms", "_seconds")), env_name(name)

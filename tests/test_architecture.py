@@ -1,0 +1,93 @@
+"""Reads the imports: arrows between rooms point one way, and importing does nothing."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("service", "handlers", "training")
+
+# What each room may import of the others, and of outside packages that weigh.
+FORBIDDEN = {
+    "service": ("handlers", "training", "tests", "torch", "numpy", "PIL", "ts"),
+    "handlers": ("service", "training", "tests", "ts", "fastapi", "httpx"),
+    "training": ("service", "handlers", "tests", "ts", "fastapi", "httpx"),
+}
+# Inside the gateway: a module may import only modules of a lower or the same rank; nothing below app knows HTTP.
+RANKS = {
+    "settings": 0,
+    "errors": 0,
+    "backend": 1,
+    "contract": 1,
+    "schemas": 1,
+    "logs": 1,
+    "metrics": 2,
+    "catalog": 2,
+    "batcher": 3,
+    "torchserve": 3,
+    "deployment": 4,
+    "fleet": 5,
+    "router": 6,
+    "api": 7,
+    "app": 8,
+    "__main__": 9,
+}
+ONLY_IN = {
+    "grpc": "service/torchserve/",
+    "google": "service/torchserve/",
+    "httpx": "service/torchserve/",
+    "fastapi": ("service/api/", "service/app.py"),
+    "starlette": ("service/api/", "service/app.py"),
+    "uvicorn": "service/__main__.py",
+    "prometheus_client": ("service/metrics.py", "service/api/health.py"),
+}
+
+
+def sources(room: str) -> list[Path]:
+    return sorted(path for path in (ROOT / room).rglob("*.py") if not path.name.endswith("_pb2.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide where an arrow points"
+            module = node.module or ""
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_do_not_import_each_other(room: str) -> None:
+    assert sources(room)
+    for path in sources(room):
+        for name in imports(path):
+            assert name.split(".")[0] not in FORBIDDEN[room], f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_arrows_inside_the_gateway_point_one_way() -> None:
+    for path in sources("service"):
+        here = path.relative_to(ROOT / "service").parts[0].removesuffix(".py")
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[0] == "service" and len(parts) > 1 and here != "__init__":
+                assert RANKS[parts[1]] <= RANKS[here], f"service/{here} imports {name}"
+
+
+def test_outside_things_are_known_in_one_place() -> None:
+    for path in sources("service"):
+        place = path.relative_to(ROOT).as_posix()
+        for name in imports(path):
+            allowed = ONLY_IN.get(name.split(".")[0])
+            assert allowed is None or place.startswith(allowed), f"{place} imports {name}"
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "tests"])
+def test_files_are_rooms_not_attics(room: str) -> None:
+    for path in sources(room):
+        assert path.stem not in {"utils", "common", "helpers", "base", "types", "misc"}, path
+        num_lines = len(path.read_text().splitlines())
+        assert num_lines <= 300 or room == "tests", f"{path.relative_to(ROOT)} has {num_lines} lines"
