@@ -18,6 +18,7 @@ from training.manifest import Entry, locked, next_release, read_manifest, taken_
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 RELEASE = re.compile(r"\d+\.\d+(\.\d+)?")
 ARCHIVER_TIMEOUT_SECONDS = 120
+HIDDEN = ".archive-"
 
 
 def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
@@ -29,8 +30,10 @@ def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
     check_archive(model, config)
     store = config.model_store
     with locked(store):
+        for abandoned in store.glob(f"{HIDDEN}*"):
+            shutil.rmtree(abandoned)
         release = free_release(model, config)
-        with tempfile.TemporaryDirectory(prefix=".archive-", dir=store) as hidden:
+        with tempfile.TemporaryDirectory(prefix=HIDDEN, dir=store) as hidden:
             packed = {
                 variant: _pack(run, variant, model=model, release=release, handler=config.handler, folder=Path(hidden))
                 for variant in VARIANTS

@@ -103,12 +103,15 @@ class Run:
 
 
 def read_json(path: Path, written_by: str) -> dict[str, Any]:
-    """Return the JSON object in a run's file; raises RunError, naming the stage that writes it, if it is not there."""
+    """Return the JSON object in a run's file; raises RunError, naming the stage that writes it, if there is none."""
     try:
         text = path.read_text()
     except FileNotFoundError as error:
         raise RunError(f"{path} is not there; `python -m training {written_by}` writes it") from error
-    document: dict[str, Any] = json.loads(text)
+    try:
+        document: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise RunError(f"{path} is not JSON ({error}); `python -m training {written_by}` writes it anew") from error
     return document
 
 

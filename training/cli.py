@@ -240,7 +240,7 @@ def _recorded(args: Sequence[str]) -> Config:
 
 def _prepare(runs: Path, config: Config) -> Run:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    run = Run(runs / f"{stamp}-{config.preset}-seed{config.train.seed}-{secrets.token_hex(2)}")
+    run = Run(runs / f"{stamp}-{config.preset}-{secrets.token_hex(2)}")
     try:
         run.folder.mkdir(parents=True)
     except OSError as error:

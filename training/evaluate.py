@@ -119,7 +119,7 @@ def batch_dependence(model: Model, images: Tensor, batched: NDArray[np.float32])
     alone = predict(model, images[:num_samples], batch_size=1)
     together = batched[:num_samples]
     return BatchDependence(
-        batch_size=BATCH_SIZE,
+        batch_size=min(BATCH_SIZE, len(images)),
         num_samples=num_samples,
         max_abs_difference=float(np.abs(alone - together).max()),
         num_class_changes=int((alone.argmax(axis=1) != together.argmax(axis=1)).sum()),

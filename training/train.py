@@ -22,7 +22,7 @@ from training.schedule import warmup_then_cosine
 from training.serving_graph import Normalize
 from training.weights import WeightsCard, save_card, save_weights
 
-EVALUATION_BATCH_SIZE = 250
+EVALUATION_BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,25 @@ def pixels(image: Image.Image, channels: int = 1, height: int = 4, width: int = 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
     "mode",
-    ["1", "L", "P", "RGB", "RGBA", "RGBa", "CMYK", "YCbCr", "HSV", "I", "I;16", "I;16B", "LA", "La", "PA", "RGBX"],
+    [
+        "1",
+        "L",
+        "P",
+        "RGB",
+        "RGBA",
+        "RGBa",
+        "CMYK",
+        "LAB",
+        "YCbCr",
+        "HSV",
+        "I",
+        "I;16",
+        "I;16B",
+        "LA",
+        "La",
+        "PA",
+        "RGBX",
+    ],
 )
 def test_every_integer_mode_is_taken(mode: str, channels: int) -> None:
     pixels(Image.new(mode, (31, 17)), channels=channels)

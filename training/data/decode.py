@@ -55,6 +55,8 @@ def to_pixels(
         background = Image.new("RGBA", image.size, (*preprocessing.background, 255))
         straight = {"La": "LA", "RGBa": "RGBA"}.get(image.mode, image.mode)
         image = Image.alpha_composite(background, image.convert(straight).convert("RGBA"))
+    if image.mode == "LAB":  # Pillow has no way from it to L
+        image = image.convert("RGB")
     try:
         image = image.convert("L" if channels == 1 else "RGB")
     except ValueError as error:
