@@ -148,6 +148,15 @@ class GatewayProcess:
 
         self._wait(lambda: is_there() or None, timeout_seconds, f"answer /readyz with {status}")
 
+    def until_every_version_is_ready(self, timeout_seconds: float = 120) -> None:
+        """Return once /readyz is 200 and waits for nothing."""
+
+        def all_ready() -> bool:
+            answer = httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False)
+            return answer.status_code == 200 and not answer.json()["reason"]
+
+        self._wait(lambda: all_ready() or None, timeout_seconds, "get every version ready")
+
     def stop(self, timeout_seconds: float = 40) -> int:
         """Send SIGTERM and return the exit status."""
         assert self.process is not None

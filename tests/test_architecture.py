@@ -34,7 +34,7 @@ RANKS = {
     "app": 8,
     "__main__": 9,
 }
-ONLY_IN = {
+ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "grpc": "service/torchserve/",
     "google": "service/torchserve/",
     "httpx": "service/torchserve/",

@@ -1,0 +1,65 @@
+"""A model that was trained a minute ago, a TorchServe and a gateway over it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.gateway import GatewayProcess
+from tests.torchserve_process import ROOT, TorchServeProcess
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the pipeline left."""
+
+    run: Path
+    store: Path
+
+
+def train(folder: Path) -> Trained:
+    """Run the whole pipeline on the synthetic preset, as a user would."""
+    trained = Trained(folder / "runs", folder / "store")
+    command = [sys.executable, "-m", "training", "pipeline", "--preset", "synthetic"]
+    command += ["--runs", str(trained.run), "--model-store", str(trained.store)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = trained.run.iterdir()
+    return Trained(run, trained.store)
+
+
+def gateway_over(torchserve: TorchServeProcess, **env: str) -> GatewayProcess:
+    """Return a gateway, not started yet, that speaks to this TorchServe."""
+    return GatewayProcess(
+        TORCHGATE_MODEL_STORE=str(torchserve.model_store),
+        TORCHGATE_TORCHSERVE_GRPC_PORT=str(torchserve.ports["grpc"]),
+        TORCHGATE_TORCHSERVE_REST_PORT=str(torchserve.ports["rest"]),
+        TORCHGATE_TORCHSERVE_MANAGEMENT_PORT=str(torchserve.ports["management"]),
+        TORCHGATE_HEALTH_INTERVAL_SECONDS="0.2",
+        TORCHGATE_MAX_BATCH_SIZE="64",
+        **env,
+    )
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """The synthetic preset, trained once for the session."""
+    return train(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="session")
+def torchserve(trained: Trained) -> Iterator[TorchServeProcess]:
+    """A TorchServe that starts empty; gateways load it."""
+    with TorchServeProcess(trained.store) as process:
+        yield process
+
+
+@pytest.fixture(scope="session", params=["grpc", "rest"])
+def gateway(request: pytest.FixtureRequest, torchserve: TorchServeProcess) -> Iterator[GatewayProcess]:
+    """A gateway over it, by each of the two backends."""
+    with gateway_over(torchserve, TORCHGATE_BACKEND=request.param) as process:
+        process.until_every_version_is_ready()
+        yield process
