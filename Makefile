@@ -28,6 +28,12 @@ $(READY): pyproject.toml constraints.txt
 	  -e '.[training,torchserve,dev]'
 	@touch $@
 
+serve: setup ## everything: train if model_store/ is empty, then TorchServe and the gateway, until Ctrl-C
+	@$(BIN)/torchgate check
+	@if [ ! -f "$(TORCHGATE_MODEL_STORE)/manifest.json" ]; then $(MAKE) train-and-archive; fi
+	@run=$$(mktemp -d) && trap 'rm -rf "$$run"' EXIT && trap : INT TERM && \
+	TORCHGATE_RUN_DIR="$$run" TORCHGATE_BIN="$(abspath $(BIN))" $(BIN)/supervisord -c deploy/supervisord.conf
+
 train-and-archive: setup ## data, training, evaluation, quantization, export, archives: runs/ and model_store/
 	$(BIN)/python -m training pipeline
 

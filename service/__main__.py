@@ -62,7 +62,6 @@ def serve(settings: Settings, listener: socket.socket) -> None:
         timeout_graceful_shutdown=round(settings.drain_seconds),
     )
     uvicorn.Server(config).run(sockets=[listener])
-    logger.info("torchgate stopped")
 
 
 def _listen(settings: Settings) -> socket.socket:

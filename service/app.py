@@ -1,5 +1,6 @@
 """The composition root: settings in, an ASGI application out; its lifespan starts and stops the rest."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -21,6 +22,8 @@ from service.settings import Settings
 from service.torchserve.grpc import GrpcBackend
 from service.torchserve.management import TorchServeControl
 from service.torchserve.rest import RestBackend
+
+logger = logging.getLogger(__name__)
 
 DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions loaded, shows what is going on."
 # TorchServe kills a worker that passes its response timeout. The gateway gives up first, and says so.
@@ -57,6 +60,7 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
             yield
         finally:
             await fleet.close(settings.drain_seconds)
+            logger.info("torchgate has stopped; nothing is left in progress")
 
     app = FastAPI(title="torchgate", version=version("torchgate"), description=DESCRIPTION, lifespan=lifespan)
     problems.install(app)

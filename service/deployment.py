@@ -38,7 +38,7 @@ class Deployment:
         """Change the state; leaving `ready` answers what waits, since nobody will come for it."""
         if (state, reason) == (self.state, self.reason):
             return
-        level = logging.INFO if state in {"ready", "loading"} else logging.WARNING
+        level = logging.WARNING if state in {"unavailable", "failed"} else logging.INFO
         logger.log(level, "%s is %s%s", self.target, state, f": {reason}" if reason else "")
         was_ready, self.state, self.reason = self.state == "ready", state, reason
         self.metrics.ready.set(state == "ready")

@@ -90,7 +90,8 @@ class Fleet:
     def _backend_is_down(self, error: BackendError) -> None:
         self._metrics.backend_up.set(0)
         for deployment in self._all():
-            deployment.become("unavailable", str(error))
+            # What never was up is still waited for; only what was goes missing.
+            deployment.become("waiting" if deployment.state == "waiting" else "unavailable", str(error))
             deployment.metrics.show_workers({})
         self._wait_for(str(error))
 
