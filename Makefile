@@ -11,7 +11,7 @@ export TORCHGATE_MODEL_STORE
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint fmt train-and-archive system-packages test-system test-compose bench clean
+.PHONY: help setup serve test lint fmt train-and-archive system-packages test-system test-compose proto clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,20 @@ fmt: setup ## put the code into the house format
 
 test: lint ## linters, types and every test that PyPI can equip, a real TorchServe included
 	$(BIN)/pytest -m "not system"
+
+system-packages: ## Debian packages that test-system needs (uses sudo unless root)
+	@as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; set -x; \
+	$$as_root apt-get update -qq && \
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus
+
+test-system: setup ## the tests that need system packages; fails, saying what is missing, without them
+	$(BIN)/pytest -m system
+
+test-compose: ## docker compose up on this checkout, for real; needs a Docker engine
+	tests/compose.sh
+
+proto: setup ## regenerate the messages of TorchServe's inference API
+	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. service/torchserve/inference.proto
 
 clean: ## remove what was built: environment, runs, archives, caches
 	rm -rf $(VENV) build runs data *.egg-info .mypy_cache .pytest_cache .ruff_cache

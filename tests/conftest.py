@@ -2,6 +2,10 @@
 
 import pytest
 
+from tests.stack import gateway, torchserve, trained
+
+__all__ = ["anyio_backend", "gateway", "torchserve", "trained"]
+
 
 @pytest.fixture
 def anyio_backend() -> str:

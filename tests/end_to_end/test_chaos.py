@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from tests import images
-from tests.end_to_end.conftest import Trained, gateway_over
 from tests.end_to_end.test_images import bars
 from tests.gateway import GatewayProcess
+from tests.stack import Trained, gateway_over
 from tests.torchserve_process import TorchServeProcess
 
 NUM_CLIENTS = 16

@@ -16,8 +16,8 @@ from PIL import Image
 
 from service.torchserve.grpc import PREDICTIONS
 from service.torchserve.inference_pb2 import PredictionResponse, PredictionsRequest
-from tests.end_to_end.conftest import Trained
 from tests.gateway import GatewayProcess
+from tests.stack import Trained
 from tests.torchserve_process import TorchServeProcess
 from training.artifacts import Run
 from training.data.dataset import load_split

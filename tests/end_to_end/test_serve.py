@@ -16,8 +16,8 @@ import httpx
 import psutil
 
 from tests import images
-from tests.end_to_end.conftest import Trained
 from tests.end_to_end.test_images import bars
+from tests.stack import Trained
 from tests.torchserve_process import PORTS, ROOT, free_ports
 
 
