@@ -1,0 +1,91 @@
+"""The rows that the README must have, made from the code; `python -m tests.documented` prints them to paste."""
+
+import re
+from collections.abc import Iterator
+
+from fastapi.routing import APIRoute
+
+from service import errors
+from service.api.health import health_routes
+from service.api.models import model_routes
+from service.api.predict import PredictLimits, predict_routes
+from service.fleet import Fleet
+from service.metrics import Metrics
+from service.router import Router
+from service.settings import Settings, env_name
+from tests.fake_backend import FakeBackend, FakeControl
+from tests.torchserve_process import ROOT
+
+
+def setting_rows() -> list[str]:
+    """One row per setting: variable, default, meaning."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default is None else f"`{field.default}`"
+        rows.append(f"| `{env_name(name)}` | {default} | {field.description} |")
+    return rows
+
+
+def route_rows() -> list[str]:
+    """One row per route: method, path, what it does."""
+    metrics = Metrics()
+    settings = Settings.model_construct()  # the routes do not depend on the environment
+    fleet = Fleet(settings, FakeBackend(), FakeControl({}), metrics)
+    router = Router(fleet, None)
+    limits = PredictLimits(body=None, deadline_ms=1, max_deadline_ms=1)  # type: ignore[arg-type]
+    routers = (
+        predict_routes(router, metrics, limits),
+        model_routes(fleet, router),
+        health_routes(fleet, router, metrics),
+    )
+    return [
+        f"| `{method}` | `{route.path}` | {(route.endpoint.__doc__ or '').strip().splitlines()[0]} |"
+        for each in routers
+        for route in each.routes
+        if isinstance(route, APIRoute)
+        for method in sorted(route.methods or ())
+    ]
+
+
+def error_rows() -> list[str]:
+    """One row per error of the tree: status, code, when."""
+    rows = [
+        f"| {error.status} | `{error.code}` | {(error.__doc__ or '').strip().splitlines()[0]} |"
+        for error in _leaves(errors.GatewayError)
+        if error is not errors.ImageRejected
+    ]
+    return sorted(rows)
+
+
+def _leaves(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]:
+    for each in kind.__subclasses__():
+        if each.__subclasses__():
+            yield from _leaves(each)
+        else:
+            yield each
+
+
+def image_codes() -> set[str]:
+    """The codes with which one image can fail."""
+    handler = (ROOT / "handlers" / "image_classifier.py").read_text()
+    body = (ROOT / "service" / "api" / "body.py").read_text()
+    return set(re.findall(r'problem\("(\w+)"', handler)) | set(re.findall(r'ItemError\("(\w+)"', body))
+
+
+def metric_rows() -> list[str]:
+    """One row per metric of our own: name, type, labels, meaning."""
+    metrics = Metrics()
+    rows = []
+    for name, collector in sorted(vars(metrics).items(), key=lambda item: str(getattr(item[1], "_name", ""))):
+        if name == "registry":
+            continue
+        (family,) = collector.describe()
+        suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
+        labels = ", ".join(f"`{label}`" for label in collector._labelnames)
+        rows.append(f"| `{family.name}{suffix}` | {family.type} | {labels} | {family.documentation} |")
+    return rows
+
+
+if __name__ == "__main__":
+    for table in (setting_rows(), route_rows(), error_rows(), sorted(image_codes()), metric_rows()):
+        print("\n".join(table), end="\n\n")
