@@ -64,7 +64,6 @@ class VersionStatus:
 
     num_workers_wanted: int
     worker_states: Mapping[str, int]  # state -> number of workers in it
-    memory_bytes: int
     num_pending: int
 
     @property

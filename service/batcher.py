@@ -6,6 +6,7 @@ batches by itself because images gather while all slots are taken.
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ class Call:
 
     num_items: int
     top_k: int
-    deadline: float  # on the event loop's clock, seconds
+    deadline: float  # time.monotonic(); the event loop's own clock ticks in milliseconds
     future: "asyncio.Future[None]"
     results: list[ItemResult | GatewayError | None] = field(init=False)
     num_missing: int = field(init=False)
@@ -99,7 +100,7 @@ class Batcher:
         """
         if self._draining:
             raise Draining
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         items = [Item(payload, call, i, now) for i, payload in enumerate(payloads) if payload is not None]
         num_bytes = sum(len(item.payload) for item in items)
         if not self._fits(len(items), num_bytes):
@@ -122,10 +123,10 @@ class Batcher:
     async def drain(self, seconds: float) -> None:
         """Take nothing more, finish what waits and runs within `seconds`, then cancel and answer the rest."""
         self._draining = True
-        deadline = asyncio.get_running_loop().time() + seconds
+        deadline = time.monotonic() + seconds
         self._fill()
         while self._running:
-            remaining = deadline - asyncio.get_running_loop().time()
+            remaining = deadline - time.monotonic()
             if remaining <= 0:
                 break
             await asyncio.wait(self._running, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
@@ -164,7 +165,7 @@ class Batcher:
 
     def _take(self) -> tuple[list[Item], CloseReason]:
         """Return the next batch of items whose callers still wait, and why it holds no more."""
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         batch: list[Item] = []
         num_bytes = 0
         while self._queue:
@@ -183,8 +184,7 @@ class Batcher:
         return batch, "drain" if self._draining else "idle"
 
     async def _run(self, batch: list[Item]) -> None:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        started = time.monotonic()
         options = BatchOptions(top_k=max(item.call.top_k for item in batch))
         self._metrics.batch_size.observe(len(batch))
         try:
@@ -199,10 +199,10 @@ class Batcher:
             raise
         else:
             results = answer.results
-            self._metrics.compute_seconds.observe(loop.time() - started)
+            self._metrics.compute_seconds.observe(time.monotonic() - started)
             self._metrics.batches.inc()
         self._metrics.items.inc(len(batch))
-        compute_seconds = loop.time() - started
+        compute_seconds = time.monotonic() - started
         for call in {item.call for item in batch}:
             call.num_batches += 1
             call.largest_batch = max(call.largest_batch, len(batch))

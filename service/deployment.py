@@ -32,7 +32,7 @@ class Deployment:
         self.state: State = "waiting"
         self.reason = "it has not been loaded yet"
         self.num_failures = 0
-        self.retry_at = 0.0  # on the event loop's clock; of a failed load
+        self.retry_at = 0.0  # time.monotonic(); after a load that failed
 
     def become(self, state: State, reason: str = "") -> None:
         """Change the state; leaving `ready` answers what waits, since nobody will come for it."""
@@ -54,7 +54,6 @@ class Deployment:
         """Export what the backend says of the version's workers."""
         self.metrics.show_workers(status.worker_states)
         self.metrics.pending.set(status.num_pending)
-        self.metrics.memory.set(status.memory_bytes)
 
     async def bring_up(
         self,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -133,7 +134,7 @@ class Fleet:
                 # The server restarts its workers by itself; until one is back nobody should wait for it.
                 deployment.become("unavailable", f"none of its {status.num_workers_wanted} workers is ready")
                 return
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         if now < deployment.retry_at:
             return
         try:
@@ -144,8 +145,7 @@ class Fleet:
             deployment.become("failed", str(error))
 
     async def _bring_up(self, deployment: Deployment, status: VersionStatus | None) -> None:
-        clock = asyncio.get_running_loop().time
-        started = clock()
+        started = time.monotonic()
         deployment.become("loading", f"the model server loads {deployment.archive.file}, then its answers are checked")
         self._wait_for(f"{deployment.target} is loading")
         await deployment.bring_up(
@@ -155,7 +155,7 @@ class Fleet:
             num_workers=self._settings.workers_per_version,
             timeout_seconds=self._settings.backend_timeout_ms / 1000,
         )
-        deployment.metrics.load_seconds.set(clock() - started)
+        deployment.metrics.load_seconds.set(time.monotonic() - started)
         deployment.num_failures = 0
         deployment.become("ready")
 

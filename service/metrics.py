@@ -117,9 +117,6 @@ class Metrics:
             _VERSION,
             registry=registry,
         )
-        self.backend_memory = Gauge(
-            "torchgate_backend_worker_memory_bytes", "Memory of a version's workers.", _VERSION, registry=registry
-        )
         self.backend_errors = Counter(
             "torchgate_backend_errors_total",
             "Batches that got no answer, by the error's code.",
@@ -174,7 +171,6 @@ class VersionMetrics:
         self.queue_depth = metrics.queue_depth.labels(*labels)
         self.in_flight_batches = metrics.in_flight_batches.labels(*labels)
         self.pending = metrics.backend_pending.labels(*labels)
-        self.memory = metrics.backend_memory.labels(*labels)
         self.ready = metrics.model_ready.labels(*labels)
         self.load_seconds = metrics.model_load_seconds.labels(*labels)
         self.info = metrics.model_info.labels(*labels)

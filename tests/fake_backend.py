@@ -102,9 +102,7 @@ class FakeControl:
     async def survey(self) -> Mapping[Target, VersionStatus]:
         self._check()
         return {
-            target: VersionStatus(
-                num_workers, {"ready": num_workers if self.num_ready is None else self.num_ready}, 1000, 0
-            )
+            target: VersionStatus(num_workers, {"ready": num_workers if self.num_ready is None else self.num_ready}, 0)
             for target, num_workers in self.registered.items()
         }
 

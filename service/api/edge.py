@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import secrets
+import time
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,7 +37,7 @@ class Edge:
             await self._app(scope, receive, send)
             return
         exchange = _Exchange(scope, receive, send)
-        started = asyncio.get_running_loop().time()
+        started = time.monotonic()
         self._metrics.http_in_progress.inc()
         try:
             await self._app(scope, exchange.receive, exchange.send)
@@ -49,7 +50,7 @@ class Edge:
                 await problem_response(InternalError(), scope)(scope, exchange.receive, exchange.send)
         finally:
             self._metrics.http_in_progress.dec()
-            self._record(scope, exchange, asyncio.get_running_loop().time() - started)
+            self._record(scope, exchange, time.monotonic() - started)
 
     def _record(self, scope: Scope, exchange: "_Exchange", seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")

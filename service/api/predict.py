@@ -3,6 +3,7 @@
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -53,7 +54,7 @@ class PredictLimits:
 class Deadline:
     """When a request is of no use any more."""
 
-    at: float  # on the event loop's clock, seconds
+    at: float  # time.monotonic()
     milliseconds: int  # as it was asked for
 
 
@@ -87,7 +88,7 @@ def predict_routes(router: Router, metrics: Metrics, limits: PredictLimits) -> A
         deadline_ms = headers.x_deadline_ms or limits.deadline_ms
         if deadline_ms > limits.max_deadline_ms:
             raise ParameterInvalid(f"X-Deadline-Ms is {deadline_ms}, at most {limits.max_deadline_ms} is allowed")
-        deadline = Deadline(asyncio.get_running_loop().time() + deadline_ms / 1000, deadline_ms)
+        deadline = Deadline(time.monotonic() + deadline_ms / 1000, deadline_ms)
         try:
             deployment = router.route(query.model, query.version)
             body = await read_body(request.receive, request.headers, limits.body)
@@ -113,7 +114,7 @@ async def _ask(
 ) -> Call:
     """Return the call once every image is answered; counted by how it ends."""
     loop = asyncio.get_running_loop()
-    started = loop.time()
+    started = time.monotonic()
     outcome: Outcome = "server_error"
     call = Call(len(images), min(top_k, len(deployment.contract.classes)), deadline.at, loop.create_future())
     watcher = loop.create_task(_cancel_when_gone(receive, call))
@@ -123,7 +124,7 @@ async def _ask(
                 call.answer(index, image)
         if call.num_missing:
             deployment.batcher.submit(call, [None if isinstance(image, ItemError) else image for image in images])
-            async with asyncio.timeout_at(deadline.at):
+            async with asyncio.timeout(deadline.at - time.monotonic()):
                 await call.future
         _raise_if_none_answered(call)
         outcome = "success"
@@ -146,7 +147,7 @@ async def _ask(
         watcher.cancel()
         await asyncio.gather(watcher, return_exceptions=True)
         deployment.metrics.requests[outcome].inc()
-        deployment.metrics.seconds[outcome].observe(loop.time() - started)
+        deployment.metrics.seconds[outcome].observe(time.monotonic() - started)
     deployment.metrics.queue_seconds.observe(call.queue_seconds)
     return call
 

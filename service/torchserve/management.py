@@ -114,6 +114,5 @@ def _status(version: Mapping[str, Any]) -> VersionStatus:
     return VersionStatus(
         num_workers_wanted=version["minWorkers"],
         worker_states=Counter(worker["status"].lower() for worker in workers),
-        memory_bytes=sum(worker["memoryUsage"] for worker in workers),
         num_pending=version["jobQueueStatus"]["pendingRequests"],
     )
