@@ -1,10 +1,17 @@
 """What every test may use."""
 
+import signal
+
 import pytest
 
 from tests.stack import gateway, torchserve, trained
 
 __all__ = ["anyio_backend", "gateway", "torchserve", "trained"]
+
+
+# A shell without job control starts its background jobs with SIGINT ignored, and what is ignored stays so in every
+# process below, where `sh` cannot even trap it. The servers that are tested here must hear it however pytest is run.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
