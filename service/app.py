@@ -59,7 +59,8 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
         try:
             yield
         finally:
-            await fleet.close(settings.drain_seconds)
+            # The server has let requests end, or cut them off at drain_seconds: nobody waits for a batch any more.
+            await fleet.close(drain_seconds=0)
             logger.info("torchgate has stopped; nothing is left in progress")
 
     app = FastAPI(title="torchgate", version=version("torchgate"), description=DESCRIPTION, lifespan=lifespan)

@@ -1,5 +1,7 @@
 """From what a request names to the one version that answers it."""
 
+from collections.abc import Sequence
+
 from service.deployment import Deployment
 from service.errors import ModelNotFound, NotReady, ParameterInvalid, VersionNotFound
 from service.fleet import Fleet
@@ -12,21 +14,16 @@ class Router:
         self._fleet = fleet
         self._default_model = default_model
 
-    def default_model(self) -> str:
-        """Return the model of a request that names none.
+    def default_models(self) -> Sequence[str]:
+        """Return the model of a request that names none; all of them if there are several and none is the default.
 
         Raises:
             NotReady: no model is known yet.
-            ParameterInvalid: there are several, and none of them is the default.
         """
         models = self._fleet.view.deployments
         if not models:
             raise NotReady(self._fleet.view.waiting_for)
-        if self._default_model is not None:
-            return self._default_model
-        if len(models) > 1:
-            raise ParameterInvalid(f"several models are served, name one with ?model=: {', '.join(sorted(models))}")
-        return next(iter(models))
+        return sorted(models) if self._default_model is None else [self._default_model]
 
     def route(self, model: str | None, version: str | None) -> Deployment:
         """Return the ready version that `model` and `version` mean; None means the default of each.
@@ -41,8 +38,10 @@ class Router:
 
     def find(self, model: str | None, version: str | None = None) -> Deployment:
         """Return the version that is meant, ready or not; raises as `route` does."""
+        name, *others = self.default_models() if model is None else [model]
+        if others:
+            raise ParameterInvalid(f"several models are served, name one with ?model=: {', '.join([name, *others])}")
         models = self._fleet.view.deployments
-        name = self.default_model() if model is None else model
         if name not in models:
             if not models:
                 raise NotReady(self._fleet.view.waiting_for)

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import choose_encoder
 
 from service.api.problems import problem_response, problem_responses
-from service.errors import GatewayError, NotReady
+from service.errors import NotReady
 from service.fleet import Fleet
 from service.metrics import Metrics
 from service.router import Router
@@ -22,15 +22,12 @@ def health_routes(fleet: Fleet, router: Router, metrics: Metrics) -> APIRouter:
 
     @routes.get("/readyz", responses=problem_responses(503), response_model=Health)
     async def readyz(request: Request) -> Health | Response:
-        """Answer 200 while the default model's default version answers, else 503 with what is waited for."""
+        """Answer 200 while the default model answers, else 503 with what is waited for."""
         view = fleet.view
-        models = [router.default_model()] if len(view.deployments) == 1 else list(view.deployments)
         try:
-            if not view.deployments:
-                raise NotReady(view.waiting_for)
-            for model in models:
+            for model in router.default_models():
                 router.find(model).require_ready()
-        except GatewayError as error:
+        except NotReady as error:
             return problem_response(error, request.scope)
         return Health(status="ready", reason=view.waiting_for)
 

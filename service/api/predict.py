@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
 from starlette.types import Receive
 
 from service.api.body import BodyLimits, read_body, split_body
@@ -78,7 +79,7 @@ def predict_routes(router: Router, metrics: Metrics, limits: PredictLimits) -> A
             200: {"model": PredictAnswer},
             **problem_responses(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
         },
-        response_class=Response,
+        response_class=JSONResponse,
         openapi_extra={"requestBody": REQUEST_BODY},
     )
     async def predict(

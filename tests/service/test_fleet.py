@@ -72,6 +72,7 @@ async def test_several_models_need_a_name_or_a_default(tmp_path: Path) -> None:
         assert "cats, digits" in answer.json()["detail"]
         assert (await rig.predict(b"class:1", params={"model": "cats"})).json()["model"] == "cats"
     async with running_gateway(tmp_path / "b", versions, default_model="digits") as rig:
+        # /readyz was 200 as soon as the default model was, whatever the other one does
         assert (await rig.predict(b"class:1")).json()["model"] == "digits"
     async with running_gateway(tmp_path / "c", versions, default_model="dogs", wait_until_ready=False) as rig:
         assert "cats, digits" in (await until_reason(rig, "TORCHGATE_DEFAULT_MODEL=dogs"))["detail"]

@@ -330,6 +330,8 @@ async def test_openapi_shows_the_contract(tmp_path: Path) -> None:
         assert (await rig.client.get("/docs")).status_code == 200
     predict = document["paths"]["/predict"]["post"]
     assert set(predict["requestBody"]["content"]) >= {"image/*", "multipart/form-data", "application/json"}
+    answer = predict["responses"]["200"]["content"]["application/json"]["schema"]
+    assert answer["$ref"].endswith("/PredictAnswer")
     assert {"200", "400", "413", "429", "503", "504"} <= set(predict["responses"])
     assert "application/problem+json" in predict["responses"]["422"]["content"]
     assert {each["name"] for each in predict["parameters"]} == {"model", "version", "top_k", "x-deadline-ms"}
