@@ -1,0 +1,118 @@
+"""The seam's promises, kept by each backend and by the control over a real TorchServe."""
+
+import io
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+
+from service.app import make_backend, make_control
+from service.backend import Backend, BatchOptions, ItemError, ModelControl, ProbabilityVector, Ranking, Target
+from service.errors import BackendError, BackendTimeout, BackendUnavailable
+from service.settings import Settings
+from tests import images
+from tests.end_to_end.test_images import bars
+from tests.gateway import GatewayProcess
+from tests.stack import Trained
+from tests.torchserve_process import TorchServeProcess, free_ports
+
+pytestmark = pytest.mark.anyio
+
+FP32 = Target("synthetic", "1.0")
+INT8 = Target("synthetic", "1.0-int8-dynamic")
+BARS = images.encode(bars(True), "PNG")
+
+
+def settings_for(torchserve: TorchServeProcess, kind: str = "grpc", **options: int) -> Settings:
+    ports = {f"torchserve_{name}_port": torchserve.ports[name] for name in ("grpc", "rest", "management")}
+    return Settings.model_validate({"backend": kind, **ports, **options})
+
+
+@pytest.fixture(params=["grpc", "rest"])
+async def backend(
+    request: pytest.FixtureRequest, torchserve: TorchServeProcess, gateway: GatewayProcess
+) -> AsyncIterator[Backend]:
+    """Each backend, over a TorchServe that a gateway has filled."""
+    each = make_backend(settings_for(torchserve, request.param))
+    await each.start()
+    yield each
+    await each.close()
+
+
+async def test_items_are_answered_in_order_and_the_bad_one_alone(backend: Backend) -> None:
+    standing = images.encode(bars(False), "PNG")
+    answer = await backend.predict(FP32, [BARS, b"", standing] * 4, BatchOptions(top_k=2), 30)
+    assert answer.compute_seconds > 0
+    for lying, empty, upright in zip(*(answer.results[start::3] for start in range(3)), strict=True):
+        assert isinstance(lying, Ranking)
+        assert isinstance(upright, Ranking)
+        assert isinstance(empty, ItemError)
+        assert empty.code == "image_empty"
+        assert len(lying.top_k) == 2
+        assert lying.top_k[0][0] != upright.top_k[0][0]
+
+
+async def test_whole_vectors(backend: Backend) -> None:
+    answer = await backend.predict(FP32, [BARS], BatchOptions(top_k=1, probabilities=True), 30)
+    (vector,) = answer.results
+    assert isinstance(vector, ProbabilityVector)
+    assert sum(vector.probabilities) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("target", [Target("nobody", "1.0"), Target("synthetic", "99.0")])
+async def test_what_is_not_loaded_is_unavailable(backend: Backend, target: Target) -> None:
+    with pytest.raises(BackendUnavailable):
+        await backend.predict(target, [BARS], BatchOptions(top_k=1), 30)
+
+
+async def test_a_wait_has_a_limit(backend: Backend) -> None:
+    slow = io.BytesIO()
+    np.save(slow, np.zeros((1, 1), np.uint8))
+    with pytest.raises(BackendTimeout):
+        await backend.predict(FP32, [slow.getvalue()] * 64, BatchOptions(top_k=1), 0.0005)
+
+
+@pytest.mark.parametrize("kind", ["grpc", "rest"])
+async def test_a_server_that_is_not_there_is_unavailable(kind: str) -> None:
+    (port,) = free_ports(1)
+    settings = Settings.model_validate({"backend": kind, "torchserve_grpc_port": port, "torchserve_rest_port": port})
+    backend = make_backend(settings)
+    await backend.start()
+    try:
+        with pytest.raises(BackendUnavailable):
+            await backend.predict(FP32, [BARS], BatchOptions(top_k=1), 10)
+    finally:
+        await backend.close()
+
+
+async def test_versions_are_loaded_scaled_and_unloaded(trained: Trained) -> None:
+    with TorchServeProcess(trained.store) as torchserve:
+        control: ModelControl = make_control(settings_for(torchserve))
+        await control.start()
+        try:
+            assert await control.survey() == {}
+            await control.load(FP32, "synthetic-1.0.mar", 1)
+            await control.load(INT8, "synthetic-1.0-int8-dynamic.mar", 1)
+            assert {target: status.num_ready for target, status in (await control.survey()).items()} == {
+                FP32: 1,
+                INT8: 1,
+            }
+            assert (await control.contract(FP32))["version"] == "1.0"
+            assert (await control.contract(INT8))["variant"] == "int8-dynamic"
+            await control.scale(INT8, 2)
+            assert (await control.survey())[INT8].num_workers_wanted == 2
+            with pytest.raises(BackendError, match=r"already registered|409"):
+                await control.load(FP32, "synthetic-1.0.mar", 1)
+            with pytest.raises(BackendError):
+                await control.load(Target("synthetic", "7.0"), "synthetic-7.0.mar", 1)
+            await control.unload(FP32)  # TorchServe's default version, with another beside it
+            await control.unload(INT8)
+            assert await control.survey() == {}
+        finally:
+            await control.close()
+        torchserve.stop()
+        control = make_control(settings_for(torchserve))
+        await control.start()
+        with pytest.raises(BackendUnavailable):
+            await control.survey()
+        await control.close()

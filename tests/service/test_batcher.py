@@ -1,0 +1,118 @@
+import asyncio
+
+import pytest
+
+from service.backend import Ranking, Target
+from service.batcher import Batcher, BatchLimits, Call
+from service.errors import Draining, QueueFull
+from service.metrics import Metrics
+from tests.fake_backend import FakeBackend
+
+pytestmark = pytest.mark.anyio
+
+TARGET = Target("digits", "1.0")
+FAR = float("inf")
+LIMITS = BatchLimits(
+    max_batch_size=4, max_batch_bytes=100, max_queue_items=8, max_queue_bytes=100, backend_timeout_ms=1000
+)
+
+
+def make(backend: FakeBackend, limits: BatchLimits = LIMITS) -> Batcher:
+    return Batcher(TARGET, backend, limits, Metrics().of(TARGET))
+
+
+def call(num_items: int) -> Call:
+    return Call(num_items, 1, FAR, asyncio.get_running_loop().create_future())
+
+
+async def test_an_idle_batcher_adds_no_delay_and_a_busy_one_gathers() -> None:
+    backend = FakeBackend()
+    batcher = make(backend)
+    backend.hold()
+    first = call(1)
+    batcher.submit(first, [b"class:0"])
+    await backend.batches_arrived(1)
+    others = [call(1) for _ in range(3)]
+    for each in others:
+        batcher.submit(each, [b"class:1"])
+    backend.release()
+    await asyncio.gather(first.future, *(each.future for each in others))
+    assert [len(batch) for batch in backend.batches] == [1, 3]
+    assert [each.largest_batch for each in others] == [3, 3, 3]
+    assert first.results == [Ranking([(0, 1.0)])]
+
+
+async def test_as_many_batches_run_as_there_are_slots() -> None:
+    backend = FakeBackend()
+    batcher = make(backend)
+    batcher.set_slots(2)
+    backend.hold()
+    calls = [call(4) for _ in range(2)]
+    for each in calls:
+        batcher.submit(each, [b"class:0"] * 4)
+    await backend.batches_arrived(2)
+    assert backend.num_in_flight == 2
+    backend.release()
+    await asyncio.gather(*(each.future for each in calls))
+
+
+async def test_a_batch_is_bounded_in_bytes() -> None:
+    backend = FakeBackend()
+    limits = BatchLimits(
+        max_batch_size=4, max_batch_bytes=20, max_queue_items=8, max_queue_bytes=100, backend_timeout_ms=1000
+    )
+    batcher = make(backend, limits)
+    whole = call(4)
+    batcher.submit(whole, [b"class:0", b"class:1", b"class:2", b"class:000000000000000000003"])  # 7, 7, 7 and 27 bytes
+    await whole.future
+    # One item alone may be over the limit: it has to go at some time.
+    assert [len(batch) for batch in backend.batches] == [2, 1, 1]
+
+
+async def test_a_queue_is_bounded_in_bytes_and_takes_all_or_nothing() -> None:
+    backend = FakeBackend()
+    batcher = make(backend)
+    backend.hold()
+    first = call(1)
+    batcher.submit(first, [b"class:0"])
+    await backend.batches_arrived(1)
+    with pytest.raises(QueueFull) as caught:
+        batcher.submit(call(2), [b"class:1", b"x" * 100])
+    assert caught.value.num_waiting == 0
+    second = call(1)
+    batcher.submit(second, [b"class:1"])
+    backend.release()
+    await asyncio.gather(first.future, second.future)
+    assert backend.batches == [[b"class:0"], [b"class:1"]]
+
+
+async def test_draining_finishes_what_is_there_and_takes_nothing_new() -> None:
+    backend = FakeBackend()
+    batcher = make(backend)
+    backend.hold()
+    running, waiting = call(1), call(1)
+    batcher.submit(running, [b"class:0"])
+    await backend.batches_arrived(1)
+    batcher.submit(waiting, [b"class:1"])
+    drained = asyncio.create_task(batcher.drain(5))
+    await asyncio.sleep(0)
+    with pytest.raises(Draining):
+        batcher.submit(call(1), [b"class:2"])
+    backend.release()
+    await drained
+    assert running.results == [Ranking([(0, 1.0)])]
+    assert waiting.results == [Ranking([(1, 1.0)])]
+
+
+async def test_draining_has_a_limit_and_answers_who_is_left() -> None:
+    backend = FakeBackend()
+    batcher = make(backend)
+    backend.hold()
+    running, waiting = call(1), call(1)
+    batcher.submit(running, [b"class:0"])
+    await backend.batches_arrived(1)
+    batcher.submit(waiting, [b"class:1"])
+    await batcher.drain(0.01)
+    assert isinstance(running.results[0], Draining)
+    assert isinstance(waiting.results[0], Draining)
+    assert backend.num_in_flight == 0
