@@ -92,6 +92,7 @@ class FakeControl:
         self.num_ready: int | None = None  # of every version; None is all of them
         self.down_with: BackendError | None = None
         self.calls: list[tuple[str, Target]] = []
+        self.num_contracts = 0
 
     async def start(self) -> None:
         pass
@@ -123,6 +124,7 @@ class FakeControl:
 
     async def contract(self, target: Target) -> Mapping[str, Any]:
         self._check()
+        self.num_contracts += 1
         return {**self.contracts[target], "runtime": {"pid": 1}}
 
     def _check(self) -> None:

@@ -84,12 +84,10 @@ class _Exchange:
         self.status: int | None = None
         self._receive = receive
         self._send = send
-        self._awaits_continue = b"expect" in headers
         self._body_pending = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
     async def receive(self) -> Message:
         message = await self._receive()
-        self._awaits_continue = False
         if not message.get("more_body", False):
             self._body_pending = False
         return message
@@ -109,8 +107,6 @@ class _Exchange:
 
     async def _linger(self) -> None:
         """Read what the client still sends, for a while, and throw it away."""
-        if self._awaits_continue:
-            return  # it has not begun, and will not now
         num_bytes = 0
         try:
             async with asyncio.timeout(LINGER_SECONDS):

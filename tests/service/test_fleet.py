@@ -147,12 +147,34 @@ async def test_the_backend_restarts_without_its_models(tmp_path: Path) -> None:
 
 
 async def test_a_slow_answer_is_not_an_outage_but_silence_is(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as rig:
+    async with running_gateway(tmp_path, (("digits", "1.0", "fp32"),)) as rig:
+        surveys = _late_surveys(rig.control, 2)
+        async with asyncio.timeout(10):
+            while surveys.count("answered") < 3:
+                await asyncio.sleep(0.01)
+        assert surveys[:3] == ["late", "late", "answered"]
+        assert rig.control.num_contracts == 1  # it never left `ready`: nothing was checked again
         rig.control.down_with = BackendTimeout(5000)
         await rig.until_ready(503)
         rig.control.down_with = None
         await rig.until_ready()
         assert rig.control.calls.count(("load", DIGITS)) == 1
+
+
+def _late_surveys(control: FakeControl, num_late: int) -> list[str]:
+    """Have the next surveys time out; return the list that tells how each one went."""
+    survey, surveys = control.survey, list[str]()
+
+    async def late_at_first() -> Any:
+        if len(surveys) < num_late:
+            surveys.append("late")
+            raise BackendTimeout(5000)
+        answer = await survey()
+        surveys.append("answered")
+        return answer
+
+    control.survey = late_at_first  # type: ignore[method-assign]
+    return surveys
 
 
 async def test_what_waits_is_answered_when_the_workers_die(tmp_path: Path) -> None:
