@@ -44,7 +44,8 @@ def main() -> None:
 
 def serve(settings: Settings, listener: socket.socket) -> None:
     """Answer requests on `listener` until a signal says stop, then let those in progress end."""
-    from service.app import create_app  # noqa: PLC0415 - the other verbs need none of it
+    from service.api.protocol import BoundedHttpProtocol  # noqa: PLC0415 - the other verbs need none of it
+    from service.app import create_app  # noqa: PLC0415
 
     configure_logging(settings.log_level)
     host, port = listener.getsockname()[:2]
@@ -52,7 +53,7 @@ def serve(settings: Settings, listener: socket.socket) -> None:
     config = uvicorn.Config(
         create_app(settings),
         loop="uvloop",
-        http="httptools",
+        http=BoundedHttpProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

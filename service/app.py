@@ -63,7 +63,13 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
             await fleet.close(drain_seconds=0)
             logger.info("torchgate has stopped; nothing is left in progress")
 
-    app = FastAPI(title="torchgate", version=version("torchgate"), description=DESCRIPTION, lifespan=lifespan)
+    app = FastAPI(
+        title="torchgate",
+        version=version("torchgate"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
     problems.install(app)
     limits = PredictLimits(
         body=BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds),

@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 import httpx
 import uvicorn
 
+from service.api.protocol import BoundedHttpProtocol
 from service.app import create_app
 from service.backend import Target
 from service.settings import Settings
@@ -71,6 +72,7 @@ async def running_gateway(
     *,
     prepare: Callable[[FakeBackend, FakeControl], None] | None = None,
     wait_until_ready: bool = True,
+    http: type[asyncio.Protocol] = BoundedHttpProtocol,
     **options: Any,
 ) -> AsyncIterator[Rig]:
     """Run a gateway over the fake on a free port of this event loop."""
@@ -84,7 +86,7 @@ async def running_gateway(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         config = uvicorn.Config(
-            create_app(settings, backend, control), http="httptools", ws="none", lifespan="on", log_config=None
+            create_app(settings, backend, control), http=http, ws="none", lifespan="on", log_config=None
         )
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve([listener]))

@@ -40,7 +40,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "httpx": "service/torchserve/",
     "fastapi": ("service/api/", "service/app.py"),
     "starlette": ("service/api/", "service/app.py"),
-    "uvicorn": "service/__main__.py",
+    "uvicorn": ("service/__main__.py", "service/api/protocol.py"),
     "prometheus_client": ("service/metrics.py", "service/api/health.py"),
 }
 

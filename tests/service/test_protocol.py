@@ -1,0 +1,83 @@
+"""Heads of requests that are too long or do not come, over a real socket."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from service.api.protocol import BoundedHttpProtocol
+from tests.gateway import running_gateway
+
+pytestmark = pytest.mark.anyio
+
+
+class Impatient(BoundedHttpProtocol):
+    max_head_seconds = 0.1
+
+
+async def answer_to(port: int, *pieces: bytes) -> bytes:
+    """Send raw bytes until the gateway hangs up; return all that it said."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        async with asyncio.timeout(15):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+async def test_a_head_without_end_is_refused(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: t\r\nX-Long: ")
+        sent = 0
+        async with asyncio.timeout(15):
+            try:
+                while sent < 64 * 1024 * 1024:
+                    writer.write(b"a" * 65536)
+                    await writer.drain()
+                    sent += 65536
+            except ConnectionError:
+                pass
+        writer.close()
+        assert sent < 32 * 1024 * 1024  # what the sockets' buffers take, not what the gateway read
+        del reader
+        headers = [(f"X-{number}", "a" * 1000) for number in range(100)]
+        many = await answer_to(
+            rig.port, b"GET /healthz HTTP/1.1\r\n" + b"".join(f"{n}: {v}\r\n".encode() for n, v in headers)
+        )
+        assert many.startswith(b"HTTP/1.1 431 ")
+        assert (await rig.predict(b"class:1", headers={"X-Large": "a" * 30_000})).status_code == 200
+
+
+async def test_a_head_that_does_not_come(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http=Impatient) as rig:
+        assert (await answer_to(rig.port, b"GET /healthz HT")).startswith(b"HTTP/1.1 408 ")
+        assert await answer_to(rig.port) == b""  # opened and not used: closed without a word
+        assert (await rig.predict(b"class:1")).status_code == 200
+
+
+async def test_requests_that_follow_each_other_on_one_connection(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http=Impatient) as rig:
+        request = b"GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n"
+        last = b"GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+        assert (await answer_to(rig.port, request * 3 + last)).count(b"HTTP/1.1 200") == 4
+
+
+async def test_a_slow_answer_outlasts_the_patience_with_heads(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http=Impatient) as rig:
+        rig.backend.hold()
+        waiting = asyncio.create_task(rig.predict(b"class:1"))
+        await rig.backend.batches_arrived(1)
+        await asyncio.sleep(3 * Impatient.max_head_seconds)  # the time itself is what is tested
+        rig.backend.release()
+        assert (await waiting).status_code == 200
+
+
+async def test_what_is_not_http_is_refused(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        assert (await answer_to(rig.port, b"\x16\x03\x01 hello\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+        slash = await rig.client.get("/models/")
+        assert (slash.status_code, slash.json()["code"]) == (404, "route_not_found")
