@@ -244,12 +244,12 @@ class BackendFailed(BackendError):
 
 @dataclass(eq=False)
 class BackendTimeout(BackendError):
-    """The backend took longer over one batch than is allowed."""
+    """The backend took longer than is allowed."""
 
     limit_ms: int
     status = 504
     code = "backend_timeout"
-    sentence = "The model server did not answer a batch within {limit_ms} ms."
+    sentence = "The model server did not answer within {limit_ms} ms."
 
 
 @dataclass(eq=False)

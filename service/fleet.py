@@ -92,9 +92,9 @@ class Fleet:
         self._metrics.backend_up.set(0)
         for deployment in self._all():
             # What never was up is still waited for; only what was goes missing.
-            deployment.become("waiting" if deployment.state == "waiting" else "unavailable", str(error))
+            deployment.become("waiting" if deployment.state == "waiting" else "unavailable", _reason(error))
             deployment.metrics.show_workers({})
-        self._wait_for(str(error))
+        self._wait_for(_reason(error))
 
     async def _open_store(self) -> bool:
         store = self._settings.model_store
@@ -142,7 +142,7 @@ class Fleet:
         except (BackendError, SelfCheckFailed) as error:
             deployment.retry_at = now + min(2.0**deployment.num_failures, LONGEST_RETRY_SECONDS)
             deployment.num_failures += 1
-            deployment.become("failed", str(error))
+            deployment.become("failed", _reason(error))
 
     async def _bring_up(self, deployment: Deployment, status: VersionStatus | None) -> None:
         started = time.monotonic()
@@ -163,6 +163,10 @@ class Fleet:
         if reason != self.view.waiting_for:
             logger.info("waiting for: %s" if reason else "every version is ready%s", reason)
             self.view = FleetView(self.view.deployments, reason)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).rstrip(".")  # it becomes part of a sentence
 
 
 def _limits(settings: Settings) -> BatchLimits:
