@@ -57,6 +57,8 @@ COPY handlers/image_classifier.py handlers/
 COPY training training
 USER torchgate
 VOLUME ["/model_store", "/runs"]
+# Python, as the first process of a container, ignores SIGTERM; SIGINT it answers by cleaning up.
+STOPSIGNAL SIGINT
 ENTRYPOINT ["python", "-m", "training"]
 CMD ["pipeline", "--runs", "/runs"]
 
@@ -64,9 +66,8 @@ FROM base AS torchserve
 COPY --from=torchserve-builder /venv /venv
 COPY handlers handlers
 COPY deploy/torchserve.sh deploy/
-# All its ports on all its addresses: a container's network is private until somebody publishes it. Do not.
-ENV PYTHON=/venv/bin/python \
-    TORCHGATE_TORCHSERVE_BIND=0.0.0.0
+# It listens on loopback, as everywhere, unless TORCHGATE_TORCHSERVE_BIND is set: whoever reaches it can load code.
+ENV PYTHON=/venv/bin/python
 USER torchgate
 EXPOSE 7070 8080 8081 8082
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD \
