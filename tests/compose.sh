@@ -108,8 +108,8 @@ fi
 passed 'the gateway image has no torch'
 
 for service in gateway torchserve prometheus; do
-    users=$(docker top "$(container $service)" -eo uid | sed 1d | sort -u)
-    case $'\n'${users// /}$'\n' in *$'\n'0$'\n'* | $'\n\n') failed "$service does not run as root: uid $users" ;; esac
+    users=$(docker top "$(container $service)" -eo pid,uid | awk 'NR > 1 {print $2}' | sort -u)
+    case $'\n'$users$'\n' in *$'\n'0$'\n'* | $'\n\n') failed "$service does not run as root: uid $users" ;; esac
     passed "$service does not run as root"
 done
 
