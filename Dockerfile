@@ -2,79 +2,48 @@
 #
 #   docker build --target gateway -t torchgate-gateway .
 #
-# Nothing here needs BuildKit. What changes often is copied last, so that an edit of the code installs nothing anew.
+# Nothing here needs BuildKit. The classic builder goes through the stages in their order up to its target: the small ones
+# come first. What changes often is copied last, so that an edit of the code installs nothing anew.
 
 FROM debian:bookworm-slim AS base
+# pip comes as the one file that Debian's python3-venv would make an environment from (and brings ca-certificates). It is
+# run where it lies: the environment itself holds neither pip nor setuptools.
 RUN apt-get update \
- && apt-get install -y --no-install-recommends python3 \
- && rm -rf /var/lib/apt/lists/*
-# One user for all three images: the trainer writes the volume that the others read.
-RUN useradd --uid 10001 --create-home torchgate \
- && install -d -o torchgate -g torchgate /app /model_store /runs
+ && apt-get install -y --no-install-recommends python3 python3-pip-whl \
+ && apt-get clean && rm -rf /var/lib/apt/lists/* \
+ && ln -s /usr/share/python-wheels/pip-*.whl /opt/pip.whl \
+ && python3 -m venv --without-pip /venv
+# One user for all three images: the trainer writes the volume that the others read. A new volume takes its owner from
+# the image that mounts it first, so all three have the folder. The home, for the caches that libraries insist on, is the
+# one folder that can be written when the rest is read-only.
+RUN useradd --uid 10001 --no-create-home --home-dir /tmp torchgate \
+ && install -d -o torchgate -g torchgate /model_store /runs
 WORKDIR /app
 ENV PATH=/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     TORCHGATE_MODEL_STORE=/model_store
 
-# --- environments: built where pip is, copied to where it is not -----------------------------------------------------
-
-FROM base AS builder
-# PyTorch's index of CPU wheels. Empty means none: pip's own index then gives its default build of torch.
-ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
-RUN apt-get update \
- && apt-get install -y --no-install-recommends python3-venv ca-certificates \
- && rm -rf /var/lib/apt/lists/* \
- && python3 -m venv /venv
-ENV PIP_EXTRA_INDEX_URL=$TORCH_INDEX_URL \
-    PIP_NO_CACHE_DIR=1 \
-    PIP_DISABLE_PIP_VERSION_CHECK=1
-COPY constraints.txt pyproject.toml /build/
+# The dependencies alone, a file for each image: an edit of a linter's rules in pyproject.toml installs nothing anew.
+FROM base AS requirements
+COPY pyproject.toml /build/
 COPY deploy/requirements.py /build/deploy/
+RUN cd /build && list="python deploy/requirements.py" \
+ && $list >gateway.txt && $list torchserve >torchserve.txt && $list training >training.txt \
+ && grep -Fx -f torchserve.txt training.txt >both.txt
 
-FROM builder AS gateway-builder
-RUN python3 /build/deploy/requirements.py >/build/gateway.txt \
- && pip install -c /build/constraints.txt -r /build/gateway.txt
-# The distribution itself, for its command and its version; its dependencies are there.
-COPY README.md LICENSE /build/
+# The distribution itself, for its command and its version; its dependencies come without it.
+FROM base AS wheel
+COPY pyproject.toml README.md LICENSE /build/
 COPY service /build/service
-RUN pip install --no-deps /build
-
-FROM builder AS torchserve-builder
-RUN python3 /build/deploy/requirements.py torchserve >/build/torchserve.txt \
- && pip install -c /build/constraints.txt -r /build/torchserve.txt
-
-# On top of the server's: torch is the bulk of both, and is fetched once.
-FROM torchserve-builder AS trainer-builder
-RUN python3 /build/deploy/requirements.py training >/build/training.txt \
- && pip install -c /build/constraints.txt -r /build/training.txt
-
-# --- images ------------------------------------------------------------------------------------------------------------
-
-FROM base AS trainer
-COPY --from=trainer-builder /venv /venv
-COPY handlers/image_classifier.py handlers/
-COPY training training
-USER torchgate
-VOLUME ["/model_store", "/runs"]
-ENTRYPOINT ["python", "-m", "training"]
-CMD ["pipeline", "--runs", "/runs"]
-
-FROM base AS torchserve
-COPY --from=torchserve-builder /venv /venv
-COPY handlers handlers
-COPY deploy/torchserve.sh deploy/
-# All its ports on all its addresses: a container's network is private until somebody publishes it. Do not.
-ENV PYTHON=/venv/bin/python \
-    TORCHGATE_TORCHSERVE_BIND=0.0.0.0
-USER torchgate
-EXPOSE 7070 8080 8081 8082
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD \
-    ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/ping', timeout=4)"]
-CMD ["deploy/torchserve.sh"]
+RUN python /opt/pip.whl/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels-built /build
 
 FROM base AS gateway
-COPY --from=gateway-builder /venv /venv
+COPY constraints.txt /opt/
+COPY --from=requirements /build/gateway.txt /opt/
+RUN python /opt/pip.whl/pip install --no-cache-dir -c /opt/constraints.txt -r /opt/gateway.txt
+COPY --from=wheel /wheels-built /opt/wheels
+RUN python /opt/pip.whl/pip install --no-cache-dir --no-deps /opt/wheels/*.whl
 ENV TORCHGATE_HOST=0.0.0.0
 USER torchgate
 EXPOSE 8000
@@ -82,3 +51,39 @@ EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=900s CMD \
     ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
 CMD ["torchgate", "serve"]
+
+# What the other two share, torch above all: one layer, stored and sent once.
+FROM base AS torch
+# PyTorch's index of CPU wheels. Empty means none: pip's own index then gives its default build of torch.
+ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+COPY constraints.txt /opt/
+COPY --from=requirements /build/both.txt /opt/
+# torch's C++ headers and C++ tests are 150 MB that nothing here compiles or runs.
+RUN python /opt/pip.whl/pip install --no-cache-dir ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} \
+    -c /opt/constraints.txt -r /opt/both.txt \
+ && rm -rf /venv/lib/python3*/site-packages/torch/include /venv/lib/python3*/site-packages/torch/test
+
+FROM torch AS torchserve
+COPY --from=requirements /build/torchserve.txt /opt/
+RUN python /opt/pip.whl/pip install --no-cache-dir -c /opt/constraints.txt -r /opt/torchserve.txt
+COPY handlers handlers
+COPY deploy/torchserve.sh deploy/
+# It listens on loopback, as everywhere, unless TORCHGATE_TORCHSERVE_BIND is set: whoever reaches it can load code.
+ENV PYTHON=/venv/bin/python
+USER torchgate
+EXPOSE 7070 8080 8081 8082
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD \
+    ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/ping', timeout=4)"]
+CMD ["deploy/torchserve.sh"]
+
+FROM torch AS trainer
+COPY --from=requirements /build/training.txt /opt/
+RUN python /opt/pip.whl/pip install --no-cache-dir -c /opt/constraints.txt -r /opt/training.txt
+COPY handlers/image_classifier.py handlers/
+COPY training training
+USER torchgate
+VOLUME ["/model_store", "/runs"]
+# Python, as the first process of a container, ignores SIGTERM; SIGINT it answers by cleaning up.
+STOPSIGNAL SIGINT
+ENTRYPOINT ["python", "-m", "training"]
+CMD ["pipeline", "--runs", "/runs"]
