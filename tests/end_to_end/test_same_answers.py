@@ -21,7 +21,7 @@ from tests.stack import Trained
 from tests.torchserve_process import TorchServeProcess
 from training.artifacts import Run
 from training.data.dataset import load_split
-from training.weights import load_graph
+from training.quantize import load_variant
 
 NUM_IMAGES = 64
 MODEL = "synthetic"
@@ -138,7 +138,7 @@ def test_every_way_gives_the_same_answers(
     run = Run(trained.run)
     variant: Any = version.removeprefix("1.0").lstrip("-") or "fp32"
     with torch.inference_mode():
-        eager = load_graph(run).eval()(batch.tensors).numpy()
+        eager = load_variant(run, variant).eval()(batch.tensors).numpy()
         file = torch.jit.load(str(run.graph(variant))).eval()(batch.tensors).numpy()  # type: ignore[no-untyped-call]
     by_rest = directly_by_rest(torchserve, version, batch.files)
     by_grpc = directly_by_grpc(torchserve, version, batch.files)
