@@ -4,11 +4,16 @@ The file travels inside every archive, with the version whose preprocessing it i
 the context object that it is called with. TorchServe wants exactly one class in here.
 """
 
+import array
 import base64
+import contextlib
+import fcntl
 import io
 import json
 import os
 import re
+import sys
+import termios
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,6 +50,7 @@ MAX_ITEMS = 1024
 WARM_UP_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
 WARM_UP_RUNS = 3
 WARM_UP_SECONDS = 20.0
+LOG_SECONDS = 2.0
 
 
 def problem(code: str, message: str) -> Problem:
@@ -136,6 +142,21 @@ def brief(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:200].replace("\n", " ").rstrip(" .:")
 
 
+def log_and_wait(message: str) -> None:
+    """Print a line and wait until whoever reads this process' output has taken it.
+
+    TorchServe closes that pipe as soon as it hears of a failed load, and with it went the reason.
+    """
+    print(message, file=sys.stderr, flush=True)
+    unread = array.array("i", [0])
+    deadline = time.monotonic() + LOG_SECONDS
+    with contextlib.suppress(OSError, ValueError):  # not a pipe: a terminal, a file, a test's buffer
+        while time.monotonic() < deadline and not fcntl.ioctl(sys.stderr.fileno(), termios.FIONREAD, unread):
+            if not unread[0]:
+                return
+            time.sleep(0.01)
+
+
 def unpack(row: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any] | None]:
     """Split one request into its items and, of a packed one, its options; a plain one has None.
 
@@ -183,19 +204,25 @@ class ImageClassifier:
         Raises RuntimeError when the archive is not whole or the model does not give its contract's answers here; it
         is the one exception that TorchServe reports as a failed load.
         """
+        try:
+            self.load(context)
+        except (KeyError, TypeError, ValueError, OSError, RuntimeError) as error:
+            failure = f"The archive of {context.model_name} cannot be loaded: {brief(error)}"
+            log_and_wait(failure)
+            raise RuntimeError(failure) from error
+
+    def load(self, context: Any) -> None:
+        """Load, warm up and check."""
         folder = Path(context.system_properties["model_dir"])
         gpu_id = context.system_properties.get("gpu_id")
-        try:
-            self.contract = json.loads((folder / "contract.json").read_text(encoding="utf-8"))
-            # Quantized kernels exist for the CPU only.
-            on_cpu = gpu_id is None or self.contract["precision"].startswith("int8")
-            self.device = torch.device("cpu" if on_cpu else f"cuda:{gpu_id}")
-            graph = folder / context.manifest["model"]["serializedFile"]
-            self.model = torch.jit.load(str(graph), map_location=self.device).eval()  # type: ignore[no-untyped-call]
-            self.warm_up()
-            self.check_self()
-        except (KeyError, TypeError, ValueError, OSError) as error:
-            raise RuntimeError(f"The archive of {context.model_name} cannot be loaded: {brief(error)}") from error
+        self.contract = json.loads((folder / "contract.json").read_text(encoding="utf-8"))
+        # Quantized kernels exist for the CPU only.
+        on_cpu = gpu_id is None or self.contract["precision"].startswith("int8")
+        self.device = torch.device("cpu" if on_cpu else f"cuda:{gpu_id}")
+        graph = folder / context.manifest["model"]["serializedFile"]
+        self.model = torch.jit.load(str(graph), map_location=self.device).eval()  # type: ignore[no-untyped-call]
+        self.warm_up()
+        self.check_self()
 
     def handle(self, data: Sequence[Mapping[str, Any]], context: Any) -> list[Any]:
         """Answer each row of data: a packed batch, a plain image, or a question for the contract."""

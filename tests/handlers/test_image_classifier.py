@@ -513,7 +513,7 @@ def test_the_self_check_wants_as_many_classes(tmp_path: Path) -> None:
 def test_an_archive_without_all_its_files_is_a_load_error(tmp_path: Path, missing: str) -> None:
     write_model_folder(tmp_path)
     (tmp_path / missing).unlink()
-    with pytest.raises(RuntimeError, match=r"toy cannot be loaded|does not exist"):
+    with pytest.raises(RuntimeError, match="toy cannot be loaded"):
         load(tmp_path)
 
 

@@ -166,7 +166,8 @@ def test_a_failed_self_check_is_a_failed_registration_and_the_log_says_why(torch
         500,
         "Failed to start workers for model toy version: 6.6",
     )
-    assert "RuntimeError: Self-check case 0 is off by 0.5, tolerance 0.0001" in torchserve.log
+    reason = "toy cannot be loaded: RuntimeError: Self-check case 0 is off by 0.5, tolerance 0.0001"
+    wait_until(lambda: reason in torchserve.log)
     # TorchServe keeps the version, without workers; whoever registers must remove it before the next attempt.
     url = f"{torchserve.management_url}/models/toy/6.6"
     (description,) = httpx.get(url).json()
