@@ -13,9 +13,10 @@ from service.api.body import BodyLimits
 from service.api.edge import Edge
 from service.api.health import health_routes
 from service.api.models import model_routes
-from service.api.predict import PredictLimits, predict_routes
+from service.api.predict import PATH, PredictApplication, PredictLimits, predict_routes
 from service.backend import Backend, ModelControl
 from service.fleet import Fleet
+from service.logs import AccessLog
 from service.metrics import Metrics
 from service.router import Router
 from service.settings import Settings
@@ -76,7 +77,8 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
         deadline_ms=settings.deadline_ms,
         max_deadline_ms=settings.max_deadline_ms,
     )
-    app.include_router(predict_routes(router, metrics, limits))
+    predict = PredictApplication(router, metrics, limits)
+    app.include_router(predict_routes(predict))
     app.include_router(model_routes(fleet, router))
     app.include_router(health_routes(fleet, router, metrics))
-    return Edge(app, metrics)
+    return Edge(app, {("POST", PATH): predict}, metrics, AccessLog(settings.log_level))

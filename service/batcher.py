@@ -6,89 +6,80 @@ batches by itself because images gather while all slots are taken.
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
-from service.backend import Backend, BatchAnswer, BatchOptions, ItemResult, Target
-from service.errors import BackendError, BackendFailed, Draining, GatewayError, InternalError, QueueFull
+from service.backend import Backend, BatchAnswer, BatchOptions, Target
+from service.circuit import Circuit
+from service.errors import (
+    BackendError,
+    BackendFailed,
+    CircuitOpen,
+    DeadlineUnreachable,
+    Draining,
+    GatewayError,
+    InternalError,
+    QueueFull,
+)
+from service.forecast import Expectation, Forecast
 from service.metrics import CloseReason, VersionMetrics
+from service.queue import BatchLimits, Call, Item, ItemQueue
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """What one batch and one queue may hold, and how long a batch may take."""
-
-    max_batch_size: int
-    max_batch_bytes: int
-    max_queue_items: int
-    max_queue_bytes: int
-    backend_timeout_ms: int
-
-    def __post_init__(self) -> None:
-        if min(self.max_batch_size, self.max_batch_bytes, self.max_queue_items, self.max_queue_bytes) < 1:
-            raise ValueError(f"every limit must be at least 1: {self}")
-
-
 @dataclass(slots=True, eq=False)
-class Call:
-    """One caller's images: filled result by result, done when the last is in, dead once its future is cancelled."""
+class Batch:
+    """Images that go to the backend together."""
 
-    num_items: int
-    top_k: int
-    deadline: float  # time.monotonic(); the event loop's own clock ticks in milliseconds
-    future: "asyncio.Future[None]"
-    results: list[ItemResult | GatewayError | None] = field(init=False)
-    num_missing: int = field(init=False)
-    queue_seconds: float = 0.0  # of its images, the longest
-    compute_seconds: float = 0.0  # of its batches, the longest round trip
-    largest_batch: int = 0
-    num_batches: int = 0
-
-    def __post_init__(self) -> None:
-        self.results = [None] * self.num_items
-        self.num_missing = self.num_items
-
-    def answer(self, index: int, result: ItemResult | GatewayError) -> None:
-        """Put in one image's result; the last one wakes the caller, if it is still there."""
-        self.results[index] = result
-        self.num_missing -= 1
-        if not self.num_missing and not self.future.done():
-            self.future.set_result(None)
-
-
-@dataclass(slots=True, eq=False)
-class Item:
-    """One image in the queue."""
-
-    payload: bytes
-    call: Call
-    index: int  # of its place in the call
-    queued_at: float
+    items: Sequence[Item]
+    reason: CloseReason
+    is_repeated: bool = False  # as it is, because its worker died
+    expected: Expectation | None = None  # while it is in flight
 
 
 class Batcher:
     """Gathers the images of one version into batches and keeps the backend's slots busy."""
 
-    def __init__(self, target: Target, backend: Backend, limits: BatchLimits, metrics: VersionMetrics) -> None:
+    def __init__(
+        self,
+        target: Target,
+        backend: Backend,
+        limits: BatchLimits,
+        metrics: VersionMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.target = target
         self._backend = backend
         self._limits = limits
         self._metrics = metrics
-        self._queue: deque[Item] = deque()
-        self._queue_bytes = 0
+        self._clock = clock
+        self._queue = ItemQueue()
+        self._retries: deque[Batch] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._num_running = 0
         self._num_slots = 1
-        self._running: set[asyncio.Task[None]] = set()
+        self._forecast = Forecast(limits.max_batch_size, limits.latency_objective_ms)
+        self._circuit = Circuit(clock)
         self._fill_scheduled = False
         self._draining = False
-        metrics.batch_limit.set(limits.max_batch_size)
+        metrics.watch(
+            num_waiting=lambda: len(self._queue),
+            num_running=lambda: self._num_running,
+            oldest_age=lambda: self._queue.oldest_age(clock()),
+            circuit_state=lambda: self._circuit.state,
+        )
+        metrics.show_forecast(self._forecast.limit, 0.0, 0.0)
 
-    def set_slots(self, num_slots: int) -> None:
-        """Allow `num_slots` batches in flight."""
+    def set_capacity(self, num_workers: int, num_slots: int) -> None:
+        """Expect `num_workers` workers that answer, and allow `num_slots` batches in flight."""
         self._num_slots = num_slots
+        self._forecast.set_capacity(num_workers, num_slots)
+        self._circuit.succeeded()
         self._schedule_fill()
 
     def submit(self, call: Call, payloads: Sequence[bytes | None]) -> None:
@@ -96,27 +87,26 @@ class Batcher:
 
         Raises:
             Draining: the batcher takes nothing more.
+            CircuitOpen: the backend does not answer at present.
             QueueFull: the images do not fit beside those that wait; none was queued.
+            DeadlineUnreachable: so much is to be done before them that they cannot be answered in time.
         """
         if self._draining:
             raise Draining
-        now = time.monotonic()
+        if self._circuit.state == "open":
+            raise CircuitOpen(str(self.target), max(math.ceil(self._circuit.seconds_left()), 1))
+        now = self._clock()
         items = [Item(payload, call, i, now) for i, payload in enumerate(payloads) if payload is not None]
-        num_bytes = sum(len(item.payload) for item in items)
-        if not self._fits(len(items), num_bytes):
-            self._drop_dead()  # callers that left must not keep others out
-            if not self._fits(len(items), num_bytes):
-                raise QueueFull(self.target.model, self.target.version, len(self._queue))
-        self._queue.extend(items)
-        self._queue_bytes += num_bytes
-        self._metrics.queue_depth.set(len(self._queue))
+        num_bytes = sum([len(item.payload) for item in items])
+        self._require_room(len(items), num_bytes, now)
+        self._require_time(call, len(items), now)
+        self._queue.push(items, num_bytes)
         self._schedule_fill()
 
     def fail_waiting(self, error: GatewayError) -> None:
         """Answer everything that waits with `error`; batches in flight are left alone."""
-        waiting, self._queue = self._queue, deque()
-        self._queue_bytes = 0
-        self._metrics.queue_depth.set(0)
+        waiting = [*self._queue.clear(), *(item for batch in self._retries for item in batch.items)]
+        self._retries.clear()
         for item in waiting:
             item.call.answer(item.index, error)
 
@@ -125,25 +115,44 @@ class Batcher:
         self._draining = True
         deadline = time.monotonic() + seconds
         self._fill()
-        while self._running:
+        while self._tasks:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 break
-            await asyncio.wait(self._running, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(self._tasks, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
         self.fail_waiting(Draining())
-        for task in self._running:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # At the door
+
+    def _require_room(self, num_items: int, num_bytes: int, now: float) -> None:
+        if self._fits(num_items, num_bytes):
+            return
+        self._queue.drop_unwanted(now)  # callers that left must not keep others out
+        if not self._fits(num_items, num_bytes):
+            wait_seconds = max(math.ceil(self._forecast.seconds_until(len(self._queue), 0)), 1)
+            raise QueueFull(str(self.target), len(self._queue), wait_seconds)
 
     def _fits(self, num_items: int, num_bytes: int) -> bool:
         return (
             len(self._queue) + num_items <= self._limits.max_queue_items
-            and self._queue_bytes + num_bytes <= self._limits.max_queue_bytes
+            and self._queue.num_bytes + num_bytes <= self._limits.max_queue_bytes
         )
 
-    def _drop_dead(self) -> None:
-        self._queue = deque(item for item in self._queue if not item.call.future.done())
-        self._queue_bytes = sum(len(item.payload) for item in self._queue)
+    def _require_time(self, call: Call, num_items: int, now: float) -> None:
+        if not self._num_running:
+            return  # nothing is ahead; and what is believed of the backend can only be corrected by asking it
+        seconds = self._forecast.seconds_until(self._queue.num_before(call), num_items)
+        left = call.deadline - now
+        if seconds > left:
+            # In so much time what is too much now will be done, and the same request would get through.
+            wait_seconds = max(math.ceil(seconds - left), 1)
+            raise DeadlineUnreachable(max(round(left * 1000), 0), round(seconds * 1000), wait_seconds)
+
+    # Dispatch
 
     def _schedule_fill(self) -> None:
         # At the end of this turn of the event loop, so that requests which arrived together share a batch.
@@ -153,74 +162,124 @@ class Batcher:
 
     def _fill(self) -> None:
         self._fill_scheduled = False
-        while self._queue and len(self._running) < self._num_slots:
-            batch, reason = self._take()
-            if batch:
-                self._metrics.close[reason].inc()
-                task = asyncio.get_running_loop().create_task(self._run(batch))
-                self._running.add(task)
-                task.add_done_callback(self._ended)
-        self._metrics.queue_depth.set(len(self._queue))
-        self._metrics.in_flight_batches.set(len(self._running))
+        while self._num_running < self._num_open_slots() and (batch := self._next()) is not None:
+            self._metrics.close[batch.reason].inc()
+            self._num_running += 1
+            batch.expected = self._forecast.begin(len(batch.items))
+            task = asyncio.get_running_loop().create_task(self._run(batch))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._ended, batch))
 
-    def _take(self) -> tuple[list[Item], CloseReason]:
-        """Return the next batch of items whose callers still wait, and why it holds no more."""
-        now = time.monotonic()
-        batch: list[Item] = []
-        num_bytes = 0
+    def _num_open_slots(self) -> int:
+        state = self._circuit.state
+        return self._num_slots if state == "closed" else int(state == "half_open")
+
+    def _next(self) -> Batch | None:
+        """Return the next batch of images whose callers still wait; None if nobody does."""
+        now = self._clock()
+        while self._retries:
+            batch = self._retries.popleft()
+            batch.items = [item for item in batch.items if item.is_wanted(now)]
+            if batch.items:
+                return batch
+        return self._take(now)
+
+    def _take(self, now: float) -> Batch | None:
+        items: list[Item] = []
+        num_bytes, limit = 0, 0
         while self._queue:
-            item = self._queue[0]
-            alive = not item.call.future.done() and item.call.deadline > now
-            full = len(batch) == self._limits.max_batch_size or (
-                batch and num_bytes + len(item.payload) > self._limits.max_batch_bytes
-            )
-            if alive and full:
-                return batch, "full"
-            self._queue.popleft()
-            self._queue_bytes -= len(item.payload)
-            if alive:
-                batch.append(item)
-                num_bytes += len(item.payload)
-        return batch, "drain" if self._draining else "idle"
+            item = self._queue.peek()
+            if not item.is_wanted(now):
+                self._queue.pop()
+                continue
+            if not items:
+                limit = self._forecast.limit_within(item.call.deadline - now)
+            elif len(items) == limit or num_bytes + len(item.payload) > self._limits.max_batch_bytes:
+                is_usual = limit == self._forecast.limit or len(items) < limit
+                return Batch(items, "full" if is_usual else "deadline")
+            items.append(self._queue.pop())
+            num_bytes += len(item.payload)
+        return Batch(items, "drain" if self._draining else "idle") if items else None
 
-    async def _run(self, batch: list[Item]) -> None:
-        started = time.monotonic()
-        options = BatchOptions(top_k=max(item.call.top_k for item in batch))
-        self._metrics.batch_size.observe(len(batch))
+    async def _run(self, batch: Batch) -> None:
+        started = self._clock()
+        self._metrics.batch_size.observe(len(batch.items))
         try:
-            answer = await self._ask(batch, options)
+            answer = await self._ask(batch.items)
         except BackendError as error:
             self._metrics.backend_error(error.code)
-            results: Sequence[ItemResult | GatewayError] = [error] * len(batch)
-        except BaseException as error:
-            why = Draining() if isinstance(error, asyncio.CancelledError) else InternalError()
-            for item in batch:
-                item.call.answer(item.index, why)
-            raise
-        else:
-            results = answer.results
-            self._metrics.compute_seconds.observe(time.monotonic() - started)
-            self._metrics.batches.inc()
-        self._metrics.items.inc(len(batch))
-        compute_seconds = time.monotonic() - started
-        for call in {item.call for item in batch}:
+            self._end(batch)
+            self._retry_or_refuse(batch, error)
+            return
+        seconds = self._clock() - started
+        self._learn(batch, answer, seconds)
+        self._end(batch)
+        self._fill()  # the worker's next batch first, then the callers of this one
+        self._deliver(batch, answer, started, seconds)
+
+    async def _ask(self, items: Sequence[Item]) -> BatchAnswer:
+        options = BatchOptions(top_k=max(item.call.top_k for item in items))
+        timeout_seconds = self._limits.backend_timeout_ms / 1000
+        answer = await self._backend.predict(self.target, [item.payload for item in items], options, timeout_seconds)
+        if len(answer.results) != len(items):
+            raise BackendFailed(f"{len(answer.results)} results for a batch of {len(items)}")
+        return answer
+
+    def _end(self, batch: Batch) -> None:
+        assert batch.expected is not None
+        self._num_running -= 1
+        self._forecast.end(batch.expected)
+        batch.expected = None
+
+    def _ended(self, batch: Batch, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if batch.expected is not None:  # cancelled, or a mistake of ours or of the backend
+            self._end(batch)
+            error: GatewayError = Draining() if task.cancelled() else InternalError()
+            for item in batch.items:
+                item.call.answer(item.index, error)
+        if not task.cancelled() and (cause := task.exception()) is not None:
+            logger.error("a batch of %s failed unexpectedly", self.target, exc_info=cause)
+        self._fill()
+
+    def _learn(self, batch: Batch, answer: BatchAnswer, seconds: float) -> None:
+        assert batch.expected is not None
+        self._circuit.succeeded()
+        # What the handler spent, so that waiting inside the backend is not taken for work.
+        self._forecast.learn(batch.expected, answer.decode_seconds + answer.compute_seconds, seconds)
+        cost = self._forecast.cost
+        self._metrics.show_forecast(self._forecast.limit, cost.fixed_seconds, cost.per_item_seconds)
+        self._metrics.compute_seconds.observe(seconds)
+        self._metrics.batches.inc()
+        self._metrics.items.inc(len(batch.items))
+
+    def _deliver(self, batch: Batch, answer: BatchAnswer, started: float, seconds: float) -> None:
+        num_items, limit = len(batch.items), self._forecast.limit
+        for call in {item.call for item in batch.items}:
             call.num_batches += 1
-            call.largest_batch = max(call.largest_batch, len(batch))
-            call.compute_seconds = max(call.compute_seconds, compute_seconds)
-        for item, result in zip(batch, results, strict=True):
+            call.largest_batch = max(call.largest_batch, num_items)
+            call.compute_seconds = max(call.compute_seconds, seconds)
+            call.batch_limit, call.close_reason = limit, batch.reason
+        for item, result in zip(batch.items, answer.results, strict=True):
             item.call.queue_seconds = max(item.call.queue_seconds, started - item.queued_at)
             item.call.answer(item.index, result)
 
-    async def _ask(self, batch: list[Item], options: BatchOptions) -> BatchAnswer:
-        timeout_seconds = self._limits.backend_timeout_ms / 1000
-        answer = await self._backend.predict(self.target, [item.payload for item in batch], options, timeout_seconds)
-        if len(answer.results) != len(batch):
-            raise BackendFailed(f"{len(answer.results)} results for a batch of {len(batch)}")
-        return answer
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # Our own mistake, or a backend that broke its promise; its callers were told, everyone else goes on.
-            logger.error("a batch of %s failed unexpectedly", self.target, exc_info=error)
-        self._fill()
+    def _retry_or_refuse(self, batch: Batch, error: BackendError) -> None:
+        """Try again in halves what one image may have spoilt for all; answer the others with `error`."""
+        if error.is_outage:
+            self._circuit.failed()
+        now = self._clock()
+        wanted = [item for item in batch.items if item.is_wanted(now)]
+        if self._circuit.state == "open":
+            self.fail_waiting(error)
+        elif error.may_be_one_image and len(wanted) > 1:
+            half = len(wanted) // 2
+            self._retries += (Batch(wanted[:half], "split"), Batch(wanted[half:], "split"))
+            return
+        elif error.may_be_one_image and error.is_outage and wanted and not batch.is_repeated:
+            # It was alone with a worker that died, which may have had other reasons.
+            self._retries.append(Batch(wanted, "split", is_repeated=True))
+            return
+        self._metrics.items.inc(len(batch.items))
+        for item in batch.items:
+            item.call.answer(item.index, error)

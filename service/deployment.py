@@ -83,7 +83,7 @@ class Deployment:
         elif status.num_workers_wanted != num_workers:
             await control.scale(self.target, num_workers)
         await self._self_check(backend, timeout_seconds)
-        self.batcher.set_slots(backend.num_slots(num_workers))
+        self.batcher.set_capacity(num_workers, backend.num_slots(num_workers))
 
     async def _is_this_archive(self, control: ModelControl) -> bool:
         described = await control.contract(self.target)

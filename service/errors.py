@@ -36,7 +36,7 @@ class GatewayError(Exception):
     status: ClassVar[int]
     code: str
     sentence: ClassVar[str]
-    retry_after_seconds: ClassVar[int | None] = None
+    retry_after_seconds: int | None = None
 
     def __str__(self) -> str:
         """Return the sentence with the error's own data in it."""
@@ -175,17 +175,32 @@ class ParameterInvalid(RequestError):
     sentence = "{reason}."
 
 
+class OverloadError(GatewayError):
+    """More is asked for than can be answered in time."""
+
+    status = 429
+
+
 @dataclass(eq=False)
-class QueueFull(GatewayError):
+class QueueFull(OverloadError):
     """As many images wait as may wait."""
 
-    model: str
-    version: str
+    target: str
     num_waiting: int
-    status = 429
+    retry_after_seconds: int
     code = "queue_full"
-    sentence = "{num_waiting} images already wait for {model} {version}; try again later."
-    retry_after_seconds = 1
+    sentence = "{num_waiting} images already wait for {target}; try again later."
+
+
+@dataclass(eq=False)
+class DeadlineUnreachable(OverloadError):
+    """So much waits already that the deadline would pass before the answer."""
+
+    left_ms: int
+    expected_ms: int
+    retry_after_seconds: int
+    code = "deadline_unreachable"
+    sentence = "The answer would take about {expected_ms} ms, the deadline leaves {left_ms} ms; try again later."
 
 
 @dataclass(eq=False)
@@ -209,6 +224,17 @@ class NotReady(GatewayError):
 
 
 @dataclass(eq=False)
+class CircuitOpen(GatewayError):
+    """The last batches of the version got no answer, so that none is sent for a moment."""
+
+    target: str
+    retry_after_seconds: int
+    status = 503
+    code = "circuit_open"
+    sentence = "The model server does not answer for {target} at present; try again later."
+
+
+@dataclass(eq=False)
 class Draining(GatewayError):
     """The gateway is shutting down."""
 
@@ -222,6 +248,8 @@ class BackendError(GatewayError):
 
     status = 503
     retry_after_seconds = 1
+    is_outage: ClassVar[bool] = False  # the backend, or one of its workers, is not there
+    may_be_one_image: ClassVar[bool] = False  # without one of its images the batch may be answered
 
 
 @dataclass(eq=False)
@@ -231,6 +259,15 @@ class BackendUnavailable(BackendError):
     reason: str
     code = "backend_unavailable"
     sentence = "The model server is unavailable: {reason}."
+    is_outage = True
+
+
+@dataclass(eq=False)
+class WorkerDied(BackendUnavailable):
+    """The worker that had the batch died; it is being replaced."""
+
+    code = "worker_died"
+    may_be_one_image = True
 
 
 @dataclass(eq=False)
@@ -240,6 +277,7 @@ class BackendFailed(BackendError):
     reason: str
     code = "backend_failed"
     sentence = "The model server failed: {reason}."
+    may_be_one_image = True
 
 
 @dataclass(eq=False)
@@ -250,6 +288,7 @@ class BackendTimeout(BackendError):
     status = 504
     code = "backend_timeout"
     sentence = "The model server did not answer within {limit_ms} ms."
+    is_outage = True
 
 
 @dataclass(eq=False)

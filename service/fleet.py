@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from service.backend import Backend, ModelControl, VersionStatus
-from service.batcher import Batcher, BatchLimits
+from service.batcher import Batcher
 from service.catalog import StoreError, open_archive, read_catalog
 from service.deployment import Deployment, SelfCheckFailed
 from service.errors import BackendError, BackendTimeout
 from service.metrics import Metrics
+from service.queue import BatchLimits
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -176,4 +177,5 @@ def _limits(settings: Settings) -> BatchLimits:
         max_queue_items=settings.max_queue_items,
         max_queue_bytes=settings.max_queue_bytes,
         backend_timeout_ms=settings.backend_timeout_ms,
+        latency_objective_ms=settings.latency_objective_ms,
     )

@@ -1,8 +1,10 @@
 """What goes over HTTP, as the OpenAPI document shows it."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+Priority = Literal["normal", "low"]
 
 
 class PredictQuery(BaseModel):
@@ -19,6 +21,7 @@ class PredictHeaders(BaseModel):
     """The headers of POST /predict that the gateway reads."""
 
     x_deadline_ms: int | None = Field(None, ge=1, description="Time within which the answer is of use, milliseconds.")
+    x_priority: Priority = Field("normal", description="A low request waits while any normal one does.")
 
 
 class Instance(BaseModel):

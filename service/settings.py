@@ -34,7 +34,10 @@ class Settings(BaseSettings):
     load_timeout_seconds: float = Field(120, gt=0, description="Longest wait for a version to load and warm up.")
     health_interval_seconds: float = Field(1, gt=0, le=60, description="Pause between two looks at TorchServe.")
 
-    max_batch_size: int = Field(32, ge=1, le=1024, description="Most images in one batch.")
+    latency_objective_ms: int = Field(
+        100, ge=1, description="Time within which an image should be answered; bounds the size of batches."
+    )
+    max_batch_size: int = Field(32, ge=1, le=1024, description="Most images in one batch, whatever the objective.")
     max_batch_bytes: int = Field(64 * MEBIBYTE, ge=1, description="Most bytes of images in one batch.")
     max_queue_items: int = Field(1024, ge=1, description="Most images that wait for a batch, per version.")
     max_queue_bytes: int = Field(256 * MEBIBYTE, ge=1, description="Most bytes of images that wait, per version.")

@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator
 
 from fastapi.routing import APIRoute
+from starlette.responses import PlainTextResponse
 
 from service import errors
 from service.api.health import health_routes
 from service.api.models import model_routes
-from service.api.predict import PredictLimits, predict_routes
+from service.api.predict import predict_routes
 from service.fleet import Fleet
 from service.metrics import Metrics
 from service.router import Router
@@ -32,9 +33,8 @@ def route_rows() -> list[str]:
     settings = Settings.model_construct()  # the routes do not depend on the environment
     fleet = Fleet(settings, FakeBackend(), FakeControl({}), metrics)
     router = Router(fleet, None)
-    limits = PredictLimits(body=None, deadline_ms=1, max_deadline_ms=1)  # type: ignore[arg-type]
     routers = (
-        predict_routes(router, metrics, limits),
+        predict_routes(PlainTextResponse()),
         model_routes(fleet, router),
         health_routes(fleet, router, metrics),
     )
@@ -51,18 +51,16 @@ def error_rows() -> list[str]:
     """One row per error of the tree: status, code, when."""
     rows = [
         f"| {error.status} | `{error.code}` | {(error.__doc__ or '').strip().splitlines()[0]} |"
-        for error in _leaves(errors.GatewayError)
-        if error is not errors.ImageRejected
+        for error in _with_code(errors.GatewayError)
     ]
     return sorted(rows)
 
 
-def _leaves(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]:
+def _with_code(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]:
     for each in kind.__subclasses__():
-        if each.__subclasses__():
-            yield from _leaves(each)
-        else:
+        if "code" in vars(each):
             yield each
+        yield from _with_code(each)
 
 
 def image_codes() -> set[str]:
@@ -77,7 +75,7 @@ def metric_rows() -> list[str]:
     metrics = Metrics()
     rows = []
     for name, collector in sorted(vars(metrics).items(), key=lambda item: str(getattr(item[1], "_name", ""))):
-        if name == "registry":
+        if name == "registry" or name.startswith("_"):
             continue
         (family,) = collector.describe()
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")

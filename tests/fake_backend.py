@@ -1,6 +1,7 @@
 """The one fake of the seam: a backend whose images say what their answer is, and a control over it.
 
-An image `class:3` is of class 3 with certainty; `reject:CODE` is an item error. `hold()` makes batches wait.
+An image `class:3` is of class 3 with certainty; `reject:CODE` is an item error; `poison` fails its whole batch.
+`hold()` makes batches wait.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from service.backend import (
     Target,
     VersionStatus,
 )
-from service.errors import BackendError
+from service.errors import BackendError, BackendFailed
 
 NUM_CLASSES = 4
 
@@ -29,6 +30,8 @@ class FakeBackend:
         self.batches: list[list[bytes]] = []
         self.options: list[BatchOptions] = []
         self.fails_with: Exception | None = None
+        self.fails_once_with: Exception | None = None
+        self.service_seconds = 0.003  # that every batch is said to have taken
         self.num_in_flight = 0
         self.arrived = asyncio.Condition()
         self._open = asyncio.Event()
@@ -69,7 +72,13 @@ class FakeBackend:
             self.num_in_flight -= 1
         if self.fails_with is not None:
             raise self.fails_with
-        return BatchAnswer([_result(item, options) for item in items], 0.001, 0.002)
+        if self.fails_once_with is not None:
+            error, self.fails_once_with = self.fails_once_with, None
+            raise error
+        if b"poison" in items:
+            raise BackendFailed("the handler raised")
+        seconds = self.service_seconds
+        return BatchAnswer([_result(item, options) for item in items], seconds / 3, 2 * seconds / 3)
 
 
 def _result(item: bytes, options: BatchOptions) -> ItemResult:

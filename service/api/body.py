@@ -3,12 +3,11 @@
 import asyncio
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 from python_multipart.multipart import parse_options_header
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
@@ -24,6 +23,9 @@ from service.errors import (
 )
 from service.schemas import PredictJson
 
+# What needs no parser: by far the most requests.
+PLAIN_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "application/octet-stream"})
+RequestHeaders = Mapping[bytes, bytes]
 MEDIA_TYPES = "image/*, application/octet-stream, multipart/form-data, application/json"
 
 
@@ -36,8 +38,10 @@ class BodyLimits:
     timeout_seconds: float
 
 
-async def read_body(receive: Receive, headers: Headers, limits: BodyLimits) -> bytes:
-    """Return the whole body.
+async def read_body(
+    take_body: Callable[[], bytes | None], receive: Receive, headers: RequestHeaders, limits: BodyLimits
+) -> bytes:
+    """Return the whole body: at once where it is there already, as small ones are, else as it comes.
 
     Raises:
         BodyTooLarge: its declared length is over the limit; nothing of it was read.
@@ -45,9 +49,14 @@ async def read_body(receive: Receive, headers: Headers, limits: BodyLimits) -> b
         BodyTimeout: its end did not arrive in time.
         ClientDisconnect: the client left.
     """
-    declared = headers.get("content-length")
+    declared = headers.get(b"content-length")
     if declared is not None and int(declared) > limits.max_bytes:
         raise BodyTooLarge(int(declared), limits.max_bytes)
+    body = take_body()
+    if body is not None:
+        if len(body) > limits.max_bytes:
+            raise StreamTooLarge(limits.max_bytes)
+        return body
     chunks: list[bytes] = []
     num_bytes = 0
     try:
@@ -68,7 +77,7 @@ async def read_body(receive: Receive, headers: Headers, limits: BodyLimits) -> b
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def split_body(body: bytes, headers: Headers, max_images: int) -> Sequence[bytes | ItemError]:
+def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Sequence[bytes | ItemError]:
     """Return the images of a body, in order; one that cannot even be taken out is an ItemError in its place.
 
     Raises:
@@ -76,10 +85,12 @@ def split_body(body: bytes, headers: Headers, max_images: int) -> Sequence[bytes
         BodyInvalid: the body is not what its content type says, or holds no image.
         TooManyImages: it holds more than `max_images`.
     """
-    encoding = headers.get("content-encoding", "identity").lower()
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
     if encoding != "identity":
         raise MediaTypeUnsupported(f"Content-Encoding {encoding!r}", "identity")
-    content_type = headers.get("content-type", "application/octet-stream")
+    content_type = headers.get(b"content-type", b"application/octet-stream").decode("latin-1")
+    if content_type in PLAIN_TYPES:
+        return [body]
     media_type, parameters = parse_options_header(content_type)
     match media_type:
         case b"multipart/form-data":

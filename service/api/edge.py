@@ -3,17 +3,20 @@
 import asyncio
 import logging
 import re
-import secrets
 import time
+from collections.abc import Mapping
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.ids import new_id
 from service.api.problems import problem_response
+from service.api.protocol import TAKE_BODY
 from service.errors import InternalError
+from service.logs import AccessLog
 from service.metrics import METHODS, Metrics
 
-logger = logging.getLogger("service.access")
+logger = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -25,11 +28,21 @@ LINGER_BYTES = 256 * 1024 * 1024
 
 
 class Edge:
-    """ASGI middleware around the whole application."""
+    """ASGI middleware around the whole application.
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    `shortcuts` are applications by method and path that answer without the framework's routing and middleware, which
+    take longer than a small prediction's share of everything else.
+    """
+
+    def __init__(
+        self, app: ASGIApp, shortcuts: Mapping[tuple[str, str], ASGIApp], metrics: Metrics, log: AccessLog
+    ) -> None:
         self._app = app
+        self._shortcuts = shortcuts
         self._metrics = metrics
+        self._log = log
+        self._num_in_progress = 0
+        metrics.http_in_progress.set_function(lambda: self._num_in_progress)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; anything but HTTP is passed on."""
@@ -38,9 +51,10 @@ class Edge:
             return
         exchange = _Exchange(scope, receive, send)
         started = time.monotonic()
-        self._metrics.http_in_progress.inc()
+        self._num_in_progress += 1
         try:
-            await self._app(scope, exchange.receive, exchange.send)
+            app = self._shortcuts.get((scope["method"], scope["path"]), self._app)
+            await app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
             exchange.status = CLIENT_CLOSED
         except Exception:
@@ -49,28 +63,28 @@ class Edge:
             if exchange.status is None:
                 await problem_response(InternalError(), scope)(scope, exchange.receive, exchange.send)
         finally:
-            self._metrics.http_in_progress.dec()
+            self._num_in_progress -= 1
             self._record(scope, exchange, time.monotonic() - started)
 
     def _record(self, scope: Scope, exchange: "_Exchange", seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "unmatched")
-        method = scope["method"] if scope["method"] in METHODS else "other"
-        code = str(exchange.status or CLIENT_CLOSED)
-        self._metrics.http_requests.labels(method, route, code).inc()
-        self._metrics.http_seconds.labels(method, route, code).observe(seconds)
-        level = logging.DEBUG if route in QUIET_ROUTES else logging.INFO
-        if logger.isEnabledFor(level):
+        method, path = scope["method"], scope["path"]
+        route = path if (method, path) in self._shortcuts else getattr(scope.get("route"), "path", "unmatched")
+        code = exchange.status or CLIENT_CLOSED
+        self._metrics.http_request(method if method in METHODS else "other", route, str(code), seconds)
+        level = "debug" if route in QUIET_ROUTES else "info"
+        if self._log.is_enabled_for(level):
+            state = scope["state"]
             fields = {
                 "request_id": exchange.request_id,
                 "method": method,
                 "route": route,
-                "code": int(code),
+                "code": code,
                 "duration_ms": round(seconds * 1000, 3),
-                **scope["state"].get("log", {}),
+                **state.get("log", {}),
             }
-            if "error_code" in scope["state"]:
-                fields["error_code"] = scope["state"]["error_code"]
-            logger.log(level, "request", extra=fields)
+            if "error_code" in state:
+                fields["error_code"] = state["error_code"]
+            self._log.write(level, fields)
 
 
 class _Exchange:
@@ -79,12 +93,23 @@ class _Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
-        self.request_id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
-        scope.setdefault("state", {})["request_id"] = self.request_id
+        self.request_id = given.decode() if REQUEST_ID.fullmatch(given) else new_id()
+        state = scope.setdefault("state", {})
+        state["request_id"] = self.request_id
+        state["headers"] = headers  # of several with one name the last; for those who look up more than one
         self.status: int | None = None
         self._receive = receive
         self._send = send
+        scope["state"]["take_body"] = self.take_body
+        self._take_body = scope["extensions"][TAKE_BODY]
         self._body_pending = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+
+    def take_body(self) -> bytes | None:
+        """Return the whole body if it has come already, else None."""
+        body: bytes | None = self._take_body()
+        if body is not None:
+            self._body_pending = False
+        return body
 
     async def receive(self) -> Message:
         message = await self._receive()

@@ -1,14 +1,60 @@
 """HTTP/1.1 on a socket: uvicorn's protocol on httptools, with bounds on the head of a request that it lacks.
 
 uvicorn bounds neither how long a head may be nor how long it may take, and httptools gathers it in memory.
+It also tells of a client that left only to those who keep a task waiting for that; here a function is called.
 """
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 KIBIBYTE = 1024
+# Among the extensions of a request's scope: the method `when_gone`, and a function that returns the body if it came
+# together with the head, else None.
+WHEN_GONE = "torchgate.when_gone"
+TAKE_BODY = "torchgate.take_body"
+
+
+class JoinedWrites:
+    """A transport that sends what is written in one turn of the event loop at once.
+
+    uvicorn writes the head and the body of an answer one after the other, and a system call costs more than both.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Send `data` before the event loop waits for anything."""
+        if not self._pieces:
+            self._loop.call_soon(self._flush)
+        self._pieces.append(data)
+
+    def close(self) -> None:
+        """Send what is left, then close."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            self._transport.write(b"".join(pieces))
+
+    def __getattr__(self, name: str) -> Any:
+        """Leave the rest to the transport."""
+        return getattr(self._transport, name)
+
+
+def _take_body(cycle: RequestResponseCycle) -> bytes | None:
+    if cycle.more_body or cycle.disconnected:
+        return None
+    body, cycle.body = bytes(cycle.body), bytearray()
+    return body
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -22,39 +68,52 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._num_head_bytes = 0
         self._awaits_head = False
         self._patience: asyncio.TimerHandle | None = None
+        self._gone: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
-        super().connection_made(transport)
-        self._await_head()
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
+        self._awaits_head = True
+        self._set_alarm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop waiting, and tell who wanted to know."""
         self._stop_waiting()
+        if self._gone is not None:
+            self._gone()
         super().connection_lost(exc)
+
+    def when_gone(self, call: Callable[[], None] | None) -> None:
+        """Have `call` called if the client leaves during the request that is being answered; None ends that."""
+        self._gone = call
 
     def on_message_begin(self) -> None:
         """Begin to wait for the rest of the head of a request that has begun."""
         super().on_message_begin()
-        self._await_head()
+        self._awaits_head = True
+        self._num_head_bytes = 0
 
     def on_headers_complete(self) -> None:
         """Stop waiting: the head is there."""
         self._stop_waiting()
         super().on_headers_complete()
+        extensions: Any = {WHEN_GONE: self.when_gone, TAKE_BODY: partial(_take_body, self.cycle)}
+        self.scope["extensions"] = extensions
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, and count it while it is a head."""
         super().data_received(data)
         if self._awaits_head:
+            # Only here, since most heads come in one piece and are complete by now.
+            if not self._num_head_bytes:
+                self._set_alarm()
             self._num_head_bytes += len(data)
             if self._num_head_bytes > self.max_head_bytes:
                 self._refuse(b"431 Request Header Fields Too Large")
 
-    def _await_head(self) -> None:
-        self._stop_waiting()
-        self._awaits_head = True
-        self._num_head_bytes = 0
+    def _set_alarm(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
         self._patience = self.loop.call_later(self.max_head_seconds, self._refuse, b"408 Request Timeout")
 
     def _stop_waiting(self) -> None:

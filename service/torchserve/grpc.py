@@ -6,9 +6,9 @@ import grpc
 import grpc.aio
 
 from service.backend import BatchAnswer, BatchOptions, Target
-from service.errors import BackendError, BackendFailed, BackendTimeout, BackendUnavailable
+from service.errors import BackendError, BackendTimeout, BackendUnavailable
 from service.torchserve.inference_pb2 import PredictionResponse, PredictionsRequest
-from service.torchserve.packing import MEANS_UNAVAILABLE, OPTIONS_KEY, item_keys, pack_options, parse_answer
+from service.torchserve.packing import OPTIONS_KEY, failure, item_keys, pack_options, parse_answer
 
 PREDICTIONS = "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Predictions"
 CHANNEL_OPTIONS = (
@@ -66,6 +66,6 @@ def _translate(error: grpc.aio.AioRpcError, timeout_seconds: float) -> BackendEr
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return BackendTimeout(round(timeout_seconds * 1000))
     # TorchServe says most things with INTERNAL and a text, and a worker's death with RESOURCE_EXHAUSTED.
-    if code is grpc.StatusCode.UNAVAILABLE or any(text in details for text in MEANS_UNAVAILABLE):
+    if code is grpc.StatusCode.UNAVAILABLE:
         return BackendUnavailable(details)
-    return BackendFailed(f"{code.name}: {details}")
+    return failure(f"{code.name}: {details}")

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.backend import BatchAnswer, BatchOptions, ItemError, ItemResult, ProbabilityVector, Ranking
-from service.errors import BackendFailed
+from service.errors import BackendError, BackendFailed, BackendUnavailable, WorkerDied
 
 OPTIONS_KEY = "options"
-# What TorchServe says when a version has no worker for a batch, has lost the one that had it, or is not registered.
-MEANS_UNAVAILABLE = ("has no worker", "Worker died", "Model not found", "does not exist for model")
+# What TorchServe says when a version has no worker for a batch, or is not registered.
+MEANS_UNAVAILABLE = ("has no worker", "Model not found", "does not exist for model")
+MEANS_WORKER_DIED = "Worker died"
 
 
 def pack_options(options: BatchOptions) -> bytes:
@@ -38,6 +39,15 @@ def parse_answer(body: bytes) -> BatchAnswer:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise BackendFailed(f"its answer cannot be read ({error!r}): {body[:200]!r}") from error
+
+
+def failure(text: str) -> BackendError:
+    """Return the error that TorchServe's words mean."""
+    if MEANS_WORKER_DIED in text:
+        return WorkerDied(text)
+    if any(words in text for words in MEANS_UNAVAILABLE):
+        return BackendUnavailable(text)
+    return BackendFailed(text)
 
 
 def _parse_result(result: dict[str, Any]) -> ItemResult:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import httpx
 
 from service.backend import BatchAnswer, BatchOptions, Target
-from service.errors import BackendFailed, BackendTimeout, BackendUnavailable
-from service.torchserve.packing import MEANS_UNAVAILABLE, OPTIONS_KEY, item_keys, pack_options, parse_answer
+from service.errors import BackendTimeout, BackendUnavailable
+from service.torchserve.packing import OPTIONS_KEY, failure, item_keys, pack_options, parse_answer
 
 
 class RestBackend:
@@ -41,9 +41,7 @@ class RestBackend:
             raise BackendUnavailable(str(error) or type(error).__name__) from error
         if response.status_code != 200:
             text = " ".join(response.text.split())[:300]
-            if any(part in text for part in MEANS_UNAVAILABLE):
-                raise BackendUnavailable(text)
-            raise BackendFailed(f"HTTP {response.status_code}: {text}")
+            raise failure(f"HTTP {response.status_code}: {text}")
         return parse_answer(response.content)
 
     async def close(self) -> None:

@@ -3,9 +3,10 @@ import asyncio
 import pytest
 
 from service.backend import Ranking, Target
-from service.batcher import Batcher, BatchLimits, Call
+from service.batcher import Batcher
 from service.errors import Draining, QueueFull
 from service.metrics import Metrics
+from service.queue import BatchLimits, Call
 from tests.fake_backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
@@ -13,7 +14,12 @@ pytestmark = pytest.mark.anyio
 TARGET = Target("digits", "1.0")
 FAR = float("inf")
 LIMITS = BatchLimits(
-    max_batch_size=4, max_batch_bytes=100, max_queue_items=8, max_queue_bytes=100, backend_timeout_ms=1000
+    max_batch_size=4,
+    max_batch_bytes=100,
+    max_queue_items=8,
+    max_queue_bytes=100,
+    backend_timeout_ms=1000,
+    latency_objective_ms=1000,
 )
 
 
@@ -45,7 +51,7 @@ async def test_an_idle_batcher_adds_no_delay_and_a_busy_one_gathers() -> None:
 async def test_as_many_batches_run_as_there_are_slots() -> None:
     backend = FakeBackend()
     batcher = make(backend)
-    batcher.set_slots(2)
+    batcher.set_capacity(2, 2)
     backend.hold()
     calls = [call(4) for _ in range(2)]
     for each in calls:
@@ -59,7 +65,12 @@ async def test_as_many_batches_run_as_there_are_slots() -> None:
 async def test_a_batch_is_bounded_in_bytes() -> None:
     backend = FakeBackend()
     limits = BatchLimits(
-        max_batch_size=4, max_batch_bytes=20, max_queue_items=8, max_queue_bytes=100, backend_timeout_ms=1000
+        max_batch_size=4,
+        max_batch_bytes=20,
+        max_queue_items=8,
+        max_queue_bytes=100,
+        backend_timeout_ms=1000,
+        latency_objective_ms=1000,
     )
     batcher = make(backend, limits)
     whole = call(4)

@@ -334,7 +334,13 @@ async def test_openapi_shows_the_contract(tmp_path: Path) -> None:
     assert answer["$ref"].endswith("/PredictAnswer")
     assert {"200", "400", "413", "429", "503", "504"} <= set(predict["responses"])
     assert "application/problem+json" in predict["responses"]["422"]["content"]
-    assert {each["name"] for each in predict["parameters"]} == {"model", "version", "top_k", "x-deadline-ms"}
+    assert {each["name"] for each in predict["parameters"]} == {
+        "model",
+        "version",
+        "top_k",
+        "x-deadline-ms",
+        "x-priority",
+    }
     assert json.dumps(document)
 
 

@@ -1,0 +1,64 @@
+"""The answer to POST /predict: written as JSON without a detour over dictionaries."""
+
+import json
+from functools import lru_cache
+
+from service.api.ids import new_id
+from service.backend import ItemError, ItemResult, Ranking
+from service.deployment import Deployment
+from service.errors import GatewayError
+from service.queue import Call
+
+MAX_CACHED_NAMES = 65_536
+
+
+def answer_body(deployment: Deployment, call: Call) -> bytes:
+    """Return the JSON document of a call whose images are all answered."""
+    classes = deployment.contract.classes
+    target = deployment.target
+    predictions = ",".join([_prediction(result, call.top_k, classes) for result in call.results])
+    return (
+        f'{{"id":"{new_id()}","model":{_quoted(target.model)},"version":{_quoted(target.version)},'
+        f'"predictions":[{predictions}]}}'
+    ).encode()
+
+
+def answer_headers(deployment: Deployment, call: Call, num_bytes: int) -> list[tuple[bytes, bytes]]:
+    """Return the headers that say which version answered, and how its images were batched."""
+    queue_ms = f"{call.queue_seconds * 1000:.3f}"
+    compute_ms = f"{call.compute_seconds * 1000:.3f}"
+    timing = (
+        f'queue;dur={queue_ms}, compute;dur={compute_ms}, batches;desc="{call.num_batches}", '
+        f'limit;desc="{call.batch_limit}", closed;desc="{call.close_reason}"'
+    )
+    return [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(num_bytes).encode()),
+        (b"x-model-version", deployment.target.version.encode()),
+        (b"x-batch-size", str(call.largest_batch).encode()),
+        (b"x-queue-ms", queue_ms.encode()),
+        (b"server-timing", timing.encode()),
+    ]
+
+
+def _prediction(result: ItemResult | GatewayError | None, top_k: int, classes: tuple[str, ...]) -> str:
+    match result:
+        case Ranking(ranking):
+            # The batch was asked for the largest top_k in it; this caller may have wanted fewer.
+            # A float's repr is the shortest text that reads back as the same float, as in json.dumps.
+            top = [
+                f'{{"label":{_quoted(classes[index])},"probability":{probability!r}}}'
+                for index, probability in ranking[:top_k]
+            ]
+            return f'{top[0][:-1]},"top_k":[{",".join(top)}]}}'
+        case ItemError(code, message):
+            return json.dumps({"error": {"code": code, "message": message}})
+        case GatewayError():
+            return json.dumps({"error": {"code": result.code, "message": str(result)}})
+        case _:
+            raise AssertionError(f"a call was answered with {result!r} in it")
+
+
+@lru_cache(MAX_CACHED_NAMES)
+def _quoted(name: str) -> str:
+    return json.dumps(name)

@@ -1,0 +1,41 @@
+"""Query and headers of POST /predict: checked by their schemas, which the usual request does not even need."""
+
+from typing import TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+
+from service.api.body import RequestHeaders
+from service.errors import ParameterInvalid
+from service.schemas import PredictHeaders, PredictQuery
+
+Fields = TypeVar("Fields", bound=BaseModel)
+NO_QUERY = PredictQuery()
+NO_HEADERS = PredictHeaders()
+HEADER_NAMES = {field: field.replace("_", "-") for field in PredictHeaders.model_fields}
+HEADER_KEYS = {field: name.encode() for field, name in HEADER_NAMES.items()}
+
+
+def read_query(query_string: bytes) -> PredictQuery:
+    """Return the query; ParameterInvalid names what is wrong with it."""
+    if not query_string:
+        return NO_QUERY
+    pairs = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
+    return _checked(PredictQuery, dict(pairs), "query")
+
+
+def read_headers(headers: RequestHeaders) -> PredictHeaders:
+    """Return those headers that ask for something; ParameterInvalid names what is wrong with them."""
+    given = {field: headers[key].decode("latin-1") for field, key in HEADER_KEYS.items() if key in headers}
+    return _checked(PredictHeaders, given, "header") if given else NO_HEADERS
+
+
+def _checked(model: type[Fields], values: dict[str, str], place: str) -> Fields:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        faults = []
+        for fault in error.errors(include_url=False):
+            name = ".".join(str(step) for step in fault["loc"])
+            faults.append(f"{place}.{HEADER_NAMES.get(name, name)}: {fault['msg']} (given: {fault['input']!r})")
+        raise ParameterInvalid("; ".join(faults)) from error

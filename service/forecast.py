@@ -1,0 +1,84 @@
+"""When will it be done: what is in flight, what a batch costs, and how far both have been off so far."""
+
+import math
+
+from service.cost import CostModel
+
+STRETCH_BOUNDS = (0.25, 8.0)
+STRETCH_WEIGHT = 0.1
+
+
+class Forecast:
+    """Foresees when images are answered by `num_workers` workers that `num_slots` batches keep busy."""
+
+    def __init__(self, max_batch_size: int, latency_objective_ms: int) -> None:
+        self.cost = CostModel()
+        self.limit = max_batch_size
+        self._max_batch_size = max_batch_size
+        self._objective_seconds = latency_objective_ms / 1000
+        self._num_workers = 1
+        self._num_slots = 1
+        self._num_running = 0
+        self._seconds_running = 0.0  # that workers are expected to spend on what is in flight
+        self._stretch = 1.0  # round trips that were over round trips that were expected: a moving average
+
+    def set_capacity(self, num_workers: int, num_slots: int) -> None:
+        """Reckon with so many workers, and so many batches in flight at most."""
+        self._num_workers = num_workers
+        self._num_slots = num_slots
+
+    def begin(self, num_items: int) -> "Expectation":
+        """Take in that a batch goes to the backend, and return what is expected of it."""
+        service_seconds = self.cost.seconds(num_items)
+        expected = Expectation(num_items, service_seconds, self._seconds_until_free() + service_seconds)
+        self._num_running += 1
+        self._seconds_running += service_seconds
+        return expected
+
+    def end(self, expected: "Expectation") -> None:
+        """Take in that the batch is back."""
+        self._num_running -= 1
+        self._seconds_running = self._seconds_running - expected.service_seconds if self._num_running else 0.0
+
+    def learn(self, expected: "Expectation", service_seconds: float, round_trip_seconds: float) -> None:
+        """Take in what an answered batch took: with its worker, and altogether."""
+        if self.cost.is_known:  # else nothing was expected in earnest
+            lowest, highest = STRETCH_BOUNDS
+            news = min(max(round_trip_seconds / expected.round_trip_seconds, lowest), highest)
+            self._stretch += STRETCH_WEIGHT * (news - self._stretch)
+        self.cost.learn(expected.num_items, service_seconds)
+        # An image may find all slots taken, then wait behind the batches before it, and then comes its own.
+        num_turns = self._num_slots / self._num_workers + 1
+        self.limit = min(self.cost.limit(self._objective_seconds / num_turns), self._max_batch_size)
+
+    def seconds_until(self, num_before: int, num_items: int) -> float:
+        """Return how long it takes until `num_items` more are answered, with `num_before` in the queue before them."""
+        num_batches = math.ceil(num_items / self.limit)
+        own = self.cost.fixed_seconds * num_batches + self.cost.per_item_seconds * num_items
+        before = self.cost.fixed_seconds * (num_before / self.limit) + self.cost.per_item_seconds * num_before
+        num_side_by_side = max(1, min(num_batches, self._num_workers))
+        return self._stretch * (self._seconds_until_free() + before / self._num_workers + own / num_side_by_side)
+
+    def limit_within(self, seconds: float) -> int:
+        """Return how many images a batch may hold that is to be answered within `seconds`.
+
+        The usual limit where that is too short for a single one: what is late anyway must not slow the others down.
+        """
+        left = seconds / self._stretch - self._seconds_until_free()
+        if self.cost.seconds(self.limit) <= left or self.cost.seconds(1) > left:
+            return self.limit
+        return max(1, math.floor((left - self.cost.fixed_seconds) / self.cost.per_item_seconds))
+
+    def _seconds_until_free(self) -> float:
+        return 0.0 if self._num_running < self._num_workers else self._seconds_running / self._num_workers
+
+
+class Expectation:
+    """What is expected of one batch in flight."""
+
+    __slots__ = ("num_items", "round_trip_seconds", "service_seconds")
+
+    def __init__(self, num_items: int, service_seconds: float, round_trip_seconds: float) -> None:
+        self.num_items = num_items
+        self.service_seconds = service_seconds
+        self.round_trip_seconds = round_trip_seconds
