@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import math
 import socket
 import sys
 
@@ -34,9 +35,10 @@ def main() -> None:
         return
     try:
         listener = _listen(settings)
-    except OSError as error:
+    except (OSError, TypeError, ValueError) as error:  # a host name that cannot even be looked up is no OSError
         place = f"{settings.host}:{settings.port}"
-        sys.exit(_complain(f"cannot listen on {place} (TORCHGATE_HOST, TORCHGATE_PORT): {error.strerror}"))
+        reason = getattr(error, "strerror", None) or error
+        sys.exit(_complain(f"cannot listen on {place} (TORCHGATE_HOST, TORCHGATE_PORT): {reason}"))
     with listener:
         if verb == "serve":
             serve(settings, listener)
@@ -60,7 +62,7 @@ def serve(settings: Settings, listener: socket.socket) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=round(settings.drain_seconds),
+        timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
     )
     uvicorn.Server(config).run(sockets=[listener])
 

@@ -74,6 +74,7 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
     problems.install(app)
     limits = PredictLimits(
         body=BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds),
+        max_buffered_bytes=settings.max_buffered_bytes,
         deadline_ms=settings.deadline_ms,
         max_deadline_ms=settings.max_deadline_ms,
     )

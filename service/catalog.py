@@ -68,8 +68,12 @@ def read_catalog(store: Path) -> Catalog:
         manifest = _Manifest.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return Catalog(())
-    except (OSError, ValidationError) as error:
-        raise StoreError(f"{path}: {error}") from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(str(step) for step in fault["loc"])
+        raise StoreError(f"{path}: {place}{': ' if place else ''}{fault['msg']}") from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
     chosen: list[Archive] = []
     by_model = sorted(manifest.archives, key=lambda archive: archive.model)
     for _, group in groupby(by_model, key=lambda archive: archive.model):
@@ -106,8 +110,11 @@ def open_archive(store: Path, archive: Archive) -> Contract:
                 contract = parse_contract(json.loads(archived.read(CONTRACT)))
     except KeyError as error:
         raise StoreError(f"{path}: it has no {CONTRACT}") from error
-    except (OSError, zipfile.BadZipFile, json.JSONDecodeError, ContractInvalid) as error:
+    except ContractInvalid as error:
         raise StoreError(f"{path}: {error}") from error
+    # What zipfile and json raise on what somebody wrote by hand is many things.
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as error:
+        raise StoreError(f"{path}: {CONTRACT}: {error}") from error
     if Target(contract.model, contract.version) != archive.target:
         raise StoreError(
             f"{path}: it holds {contract.model} {contract.version}, the manifest says {archive.model} {archive.version}"

@@ -1,10 +1,9 @@
 """What an archive says of itself: the part of contract.json that the gateway relies on, checked."""
 
 import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -32,6 +31,11 @@ class Contract:
     tolerance: float
     self_check: tuple[SelfCheckCase, ...]
     document: Mapping[str, Any]  # as written, for people and for what later readers need
+
+    @classmethod
+    def unknown(cls, model: str, version: str) -> Self:
+        """Return what is known of an archive that cannot be opened."""
+        return cls(model, version, (), "", 0.0, (), {})
 
     def summary(self) -> dict[str, Any]:
         """Return what `GET /models` shows: the document without the self-check's images."""
@@ -71,7 +75,7 @@ def parse_contract(document: Mapping[str, Any]) -> Contract:
             SelfCheckCase(base64.b64decode(case.image_b64, validate=True), tuple(case.probabilities))
             for case in checked.self_check.cases
         )
-    except (ValidationError, binascii.Error) as error:
+    except (ValidationError, ValueError) as error:
         raise ContractInvalid(f"contract.json: {error}") from error
     if any(len(case.probabilities) != len(checked.classes) for case in cases):
         raise ContractInvalid(f"contract.json: a self-check case has not one probability for each of {checked.classes}")

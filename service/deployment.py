@@ -34,6 +34,11 @@ class Deployment:
         self.num_failures = 0
         self.retry_at = 0.0  # time.monotonic(); after a load that failed
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether the archive could be opened, so that its contract is known."""
+        return bool(self.contract.classes)
+
     def become(self, state: State, reason: str = "") -> None:
         """Change the state; leaving `ready` answers what waits, since nobody will come for it."""
         if (state, reason) == (self.state, self.reason):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from service.backend import Backend, ModelControl, VersionStatus
 from service.batcher import Batcher
 from service.catalog import StoreError, open_archive, read_catalog
+from service.contract import Contract
 from service.deployment import Deployment, SelfCheckFailed
 from service.errors import BackendError, BackendTimeout
 from service.metrics import Metrics
@@ -69,7 +70,7 @@ class Fleet:
 
     async def _look(self) -> None:
         """One round: read the store until it offers something, then bring up what is not ready, default first."""
-        if not self.view.deployments and not await self._open_store():
+        if not any(deployment.is_open for deployment in self._all()) and not await self._open_store():
             return
         try:
             registered = await self._control.survey()
@@ -110,40 +111,68 @@ class Fleet:
                     f"which has {', '.join(catalog.models)}"
                 )
                 return False
-            contracts = [await asyncio.to_thread(open_archive, store, archive) for archive in catalog.archives]
         except StoreError as error:
             self._wait_for(str(error))
             return False
         deployments: dict[str, dict[str, Deployment]] = {}
-        for archive, contract in zip(catalog.archives, contracts, strict=True):
+        for archive in catalog.archives:
             metrics = self._metrics.of(archive.target)
-            metrics.info.info(
-                {"precision": str(contract.document.get("precision", "")), "sha256": archive.sha256},
-            )
             batcher = Batcher(archive.target, self._backend, _limits(self._settings), metrics)
-            deployment = Deployment(archive, contract, batcher, metrics)
+            unknown = Contract.unknown(archive.model, archive.version)
+            deployment = Deployment(archive, unknown, batcher, metrics)
+            await self._open(deployment)
             deployments.setdefault(archive.model, {})[archive.version] = deployment
         self.view = FleetView(deployments, "no version has been loaded yet")
         return True
+
+    async def _open(self, deployment: Deployment) -> None:
+        """Read the archive's contract; one that cannot be opened fails alone, and is tried again later."""
+        archive = deployment.archive
+        try:
+            deployment.contract = await asyncio.to_thread(open_archive, self._settings.model_store, archive)
+        except StoreError as error:
+            self._failed(deployment, error)
+            return
+        precision = str(deployment.contract.document.get("precision", ""))
+        deployment.metrics.info.info({"precision": precision, "sha256": archive.sha256})
 
     async def _look_after(self, deployment: Deployment, status: VersionStatus | None) -> None:
         if status is not None:
             deployment.show(status)
             if deployment.state == "ready" and status.num_ready:
+                await self._keep_size(deployment, status)
                 return
             if deployment.state in {"ready", "unavailable"} and not status.num_ready:
                 # The server restarts its workers by itself; until one is back nobody should wait for it.
                 deployment.become("unavailable", f"none of its {status.num_workers_wanted} workers is ready")
                 return
-        now = time.monotonic()
-        if now < deployment.retry_at:
+        if time.monotonic() < deployment.retry_at:
             return
-        try:
-            await self._bring_up(deployment, status)
-        except (BackendError, SelfCheckFailed) as error:
-            deployment.retry_at = now + min(2.0**deployment.num_failures, LONGEST_RETRY_SECONDS)
-            deployment.num_failures += 1
-            deployment.become("failed", _reason(error))
+        if not deployment.is_open:
+            await self._open(deployment)
+        if deployment.is_open:
+            try:
+                await self._bring_up(deployment, status)
+            except (BackendError, SelfCheckFailed) as error:
+                self._failed(deployment, error)
+
+    def _failed(self, deployment: Deployment, error: Exception) -> None:
+        deployment.retry_at = time.monotonic() + min(2.0**deployment.num_failures, LONGEST_RETRY_SECONDS)
+        deployment.num_failures += 1
+        deployment.become("failed", _reason(error))
+
+    async def _keep_size(self, deployment: Deployment, status: VersionStatus) -> None:
+        """Undo what somebody else did to the number of workers, once in a while: it may be another gateway."""
+        num_workers, now = self._settings.workers_per_version, time.monotonic()
+        if status.num_workers_wanted != num_workers and now >= deployment.retry_at:
+            deployment.retry_at = now + LONGEST_RETRY_SECONDS
+            logger.warning(
+                "%s has %d workers; wanted are %d", deployment.target, status.num_workers_wanted, num_workers
+            )
+            try:
+                await self._control.scale(deployment.target, num_workers)
+            except BackendError as error:
+                logger.warning("%s cannot be scaled: %s", deployment.target, error)
 
     async def _bring_up(self, deployment: Deployment, status: VersionStatus | None) -> None:
         started = time.monotonic()

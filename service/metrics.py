@@ -17,7 +17,7 @@ QUEUE_BUCKETS = (0.0005, *DURATION_BUCKETS)
 BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 Outcome = Literal["success", "client_error", "server_error", "shed", "expired", "cancelled"]
-Rejection = Literal["queue_full", "deadline", "draining", "circuit_open", "too_large"]
+Rejection = Literal["queue_full", "deadline", "draining", "circuit_open", "too_large", "buffers_full"]
 CloseReason = Literal["full", "idle", "deadline", "drain", "split"]
 CIRCUIT_STATES: Mapping[CircuitState, int] = {"closed": 0, "half_open": 1, "open": 2}
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

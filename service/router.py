@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from service.deployment import Deployment
-from service.errors import ModelNotFound, NotReady, ParameterInvalid, VersionNotFound
+from service.errors import NotReady
 from service.fleet import Fleet
+from service.request_errors import ModelNotFound, ParameterInvalid, VersionNotFound
 
 
 class Router:

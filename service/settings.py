@@ -31,29 +31,47 @@ class Settings(BaseSettings):
     torchserve_rest_port: int = Field(8080, ge=1, le=65535, description="TorchServe's REST inference port.")
     torchserve_management_port: int = Field(8081, ge=1, le=65535, description="TorchServe's management port.")
     backend_timeout_ms: int = Field(30_000, ge=1, description="Longest wait for the answer to one batch.")
-    load_timeout_seconds: float = Field(120, gt=0, description="Longest wait for a version to load and warm up.")
-    health_interval_seconds: float = Field(1, gt=0, le=60, description="Pause between two looks at TorchServe.")
+    load_timeout_seconds: float = Field(
+        120, allow_inf_nan=False, gt=0, description="Longest wait for a version to load and warm up."
+    )
+    health_interval_seconds: float = Field(
+        1, allow_inf_nan=False, gt=0, le=60, description="Pause between two looks at TorchServe."
+    )
 
     latency_objective_ms: int = Field(
         100, ge=1, description="Time within which an image should be answered; bounds the size of batches."
     )
     max_batch_size: int = Field(32, ge=1, le=1024, description="Most images in one batch, whatever the objective.")
-    max_batch_bytes: int = Field(64 * MEBIBYTE, ge=1, description="Most bytes of images in one batch.")
+    # Less than the largest request that handlers/torchserve.properties allows.
+    max_batch_bytes: int = Field(
+        64 * MEBIBYTE,
+        ge=1,
+        le=120 * MEBIBYTE,
+        description="Most bytes of images in one batch; one image may have more.",
+    )
     max_queue_items: int = Field(1024, ge=1, description="Most images that wait for a batch, per version.")
     max_queue_bytes: int = Field(256 * MEBIBYTE, ge=1, description="Most bytes of images that wait, per version.")
 
+    max_buffered_bytes: int = Field(
+        512 * MEBIBYTE, ge=1, description="Most bytes of request bodies in memory, all requests together."
+    )
     max_body_bytes: int = Field(32 * MEBIBYTE, ge=1, description="Largest request body.")
     max_images: int = Field(256, ge=1, description="Most images in one request.")
-    body_timeout_seconds: float = Field(30, gt=0, description="Longest time that a request body may take to arrive.")
+    body_timeout_seconds: float = Field(
+        30, allow_inf_nan=False, gt=0, description="Longest time that a request body may take to arrive."
+    )
     deadline_ms: int = Field(10_000, ge=1, description="Time within which a request without X-Deadline-Ms is answered.")
     max_deadline_ms: int = Field(60_000, ge=1, description="Largest X-Deadline-Ms that is accepted.")
-    drain_seconds: float = Field(20, ge=0, description="Time that requests in progress get to end after SIGTERM.")
+    drain_seconds: float = Field(
+        20, allow_inf_nan=False, ge=0, description="Time that requests in progress get to end after SIGTERM."
+    )
 
     @model_validator(mode="after")
     def _cross_check(self) -> Self:
         for smaller, larger in (
             ("max_images", "max_queue_items"),
             ("max_body_bytes", "max_batch_bytes"),
+            ("max_body_bytes", "max_buffered_bytes"),
             ("max_batch_bytes", "max_queue_bytes"),
             ("deadline_ms", "max_deadline_ms"),
         ):

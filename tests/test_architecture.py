@@ -19,6 +19,7 @@ FORBIDDEN = {
 RANKS = {
     "settings": 0,
     "errors": 0,
+    "request_errors": 1,
     "backend": 1,
     "contract": 1,
     "schemas": 1,

@@ -13,7 +13,8 @@ from starlette.types import Receive
 
 from service.api.multipart import split_multipart
 from service.backend import ItemError
-from service.errors import (
+from service.errors import BuffersFull
+from service.request_errors import (
     BodyInvalid,
     BodyTimeout,
     BodyTooLarge,
@@ -29,6 +30,24 @@ RequestHeaders = Mapping[bytes, bytes]
 MEDIA_TYPES = "image/*, application/octet-stream, multipart/form-data, application/json"
 
 
+class BodyBudget:
+    """The bytes of all bodies that are in memory, from their arrival until their requests are answered."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
+
+    def take(self, num_bytes: int) -> None:
+        """Count so many bytes more; BuffersFull if they are too many."""
+        if self._num_bytes + num_bytes > self._max_bytes:
+            raise BuffersFull(self._max_bytes)
+        self._num_bytes += num_bytes
+
+    def give_back(self, num_bytes: int) -> None:
+        """Count so many bytes less."""
+        self._num_bytes -= num_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
     """What one request may hold, and how long it may take to arrive."""
@@ -38,43 +57,64 @@ class BodyLimits:
     timeout_seconds: float
 
 
-async def read_body(
-    take_body: Callable[[], bytes | None], receive: Receive, headers: RequestHeaders, limits: BodyLimits
-) -> bytes:
-    """Return the whole body: at once where it is there already, as small ones are, else as it comes.
+class BodyReader:
+    """Reads one body within its limits and within the budget of all; its bytes are given back by `close`."""
 
-    Raises:
-        BodyTooLarge: its declared length is over the limit; nothing of it was read.
-        StreamTooLarge: more than the limit arrived.
-        BodyTimeout: its end did not arrive in time.
-        ClientDisconnect: the client left.
-    """
-    declared = headers.get(b"content-length")
-    if declared is not None and int(declared) > limits.max_bytes:
-        raise BodyTooLarge(int(declared), limits.max_bytes)
-    body = take_body()
-    if body is not None:
-        if len(body) > limits.max_bytes:
-            raise StreamTooLarge(limits.max_bytes)
-        return body
-    chunks: list[bytes] = []
-    num_bytes = 0
-    try:
-        async with asyncio.timeout(limits.timeout_seconds):
+    def __init__(self, limits: BodyLimits, budget: BodyBudget) -> None:
+        self._limits = limits
+        self._budget = budget
+        self._num_bytes = 0
+
+    async def read(self, take_body: Callable[[], bytes | None], receive: Receive, headers: RequestHeaders) -> bytes:
+        """Return the whole body: at once where it is there already, as small ones are, else as it comes.
+
+        Raises:
+            BodyTooLarge: its declared length is over the limit; nothing of it was read.
+            StreamTooLarge: more than the limit arrived.
+            BodyTimeout: its end did not arrive in time.
+            BuffersFull: too many bytes of other requests are in memory.
+            ClientDisconnect: the client left.
+        """
+        declared = headers.get(b"content-length")
+        if declared is not None and int(declared) > self._limits.max_bytes:
+            raise BodyTooLarge(int(declared), self._limits.max_bytes)
+        body = take_body()
+        if body is not None:
+            self._count(body)
+            return body
+        chunks: list[bytes] = []
+        try:
+            async with asyncio.timeout(self._limits.timeout_seconds):
+                await self._gather(receive, chunks)
+        except TimeoutError as error:
+            raise BodyTimeout(self._limits.timeout_seconds) from error
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def close(self) -> None:
+        """Give back what the body took of the budget."""
+        self._budget.give_back(self._num_bytes)
+        self._num_bytes = 0
+
+    async def _gather(self, receive: Receive, chunks: list[bytes]) -> None:
+        try:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
+                    raise ClientDisconnect  # noqa: TRY301
                 if chunk := message.get("body", b""):
+                    self._count(chunk)
                     chunks.append(chunk)
-                    num_bytes += len(chunk)
-                    if num_bytes > limits.max_bytes:
-                        raise StreamTooLarge(limits.max_bytes)
                 if not message.get("more_body", False):
-                    break
-    except TimeoutError as error:
-        raise BodyTimeout(limits.timeout_seconds) from error
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+                    return
+        except BaseException:
+            chunks.clear()  # the exception's traceback keeps this list alive, maybe for long
+            raise
+
+    def _count(self, chunk: bytes) -> None:
+        if self._num_bytes + len(chunk) > self._limits.max_bytes:
+            raise StreamTooLarge(self._limits.max_bytes)
+        self._budget.take(len(chunk))
+        self._num_bytes += len(chunk)
 
 
 def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Sequence[bytes | ItemError]:
@@ -96,7 +136,7 @@ def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Sequenc
         case b"multipart/form-data":
             images: Sequence[bytes | ItemError] = split_multipart(body, parameters.get(b"boundary", b""), max_images)
         case b"application/json":
-            images = _split_json(body)
+            images = _split_json(body, max_images)
         case b"application/octet-stream":
             images = [body]
         case _ if media_type.startswith(b"image/"):
@@ -110,7 +150,13 @@ def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Sequenc
     return images
 
 
-def _split_json(body: bytes) -> list[bytes | ItemError]:
+def _split_json(body: bytes, max_images: int) -> list[bytes | ItemError]:
+    # Base64 has none of these characters, so that they count the values; parsing millions of them would take the
+    # whole gateway seconds and gigabytes.
+    if body.count(b"{") > max_images + 1:
+        raise TooManyImages(max_images)
+    if body.count(b",") + body.count(b"[") + body.count(b":") > 3 * max_images + 16:
+        raise BodyInvalid("it has far more values than images are allowed")
     try:
         document = PredictJson.model_validate_json(body)
     except ValidationError as error:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.ids import new_id
 from service.api.problems import problem_response
 from service.api.protocol import TAKE_BODY
-from service.errors import InternalError
+from service.errors import Draining, InternalError
 from service.logs import AccessLog
 from service.metrics import METHODS, Metrics
 
@@ -57,6 +57,11 @@ class Edge:
             await app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
             exchange.status = CLIENT_CLOSED
+        except asyncio.CancelledError:
+            # The server cuts off what is left at the end of its drain; this task has nothing else to be cancelled by.
+            if exchange.status is None:
+                self._metrics.rejected.labels("draining").inc()
+                await problem_response(Draining(), scope)(scope, exchange.receive, exchange.send)
         except Exception:
             # The border: nothing may pass it, the caller gets no internals and the log gets the cause.
             logger.exception("unexpected error", extra={"request_id": exchange.request_id})

@@ -3,7 +3,7 @@
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from service.errors import BodyInvalid, TooManyImages
+from service.request_errors import BodyInvalid, TooManyImages
 
 FILE_PART = b"file"
 

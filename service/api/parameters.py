@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 
 from service.api.body import RequestHeaders
-from service.errors import ParameterInvalid
+from service.request_errors import ParameterInvalid
 from service.schemas import PredictHeaders, PredictQuery
 
 Fields = TypeVar("Fields", bound=BaseModel)

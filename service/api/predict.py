@@ -13,23 +13,16 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.answer import answer_body, answer_headers
-from service.api.body import BodyLimits, RequestHeaders, read_body, split_body
+from service.api.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders, split_body
 from service.api.parameters import read_headers, read_query
 from service.api.problems import problem_response, problem_responses
 from service.api.protocol import WHEN_GONE
 from service.backend import ItemError, Ranking
 from service.deployment import Deployment
-from service.errors import (
-    CircuitOpen,
-    DeadlineExceeded,
-    Draining,
-    GatewayError,
-    ImageRejected,
-    OverloadError,
-    ParameterInvalid,
-)
+from service.errors import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
 from service.metrics import Metrics, Outcome, Rejection
 from service.queue import Call
+from service.request_errors import ImageRejected, ParameterInvalid
 from service.router import Router
 from service.schemas import PredictAnswer, PredictHeaders, PredictJson, PredictQuery
 
@@ -58,6 +51,7 @@ class PredictLimits:
     """What one request may ask for."""
 
     body: BodyLimits
+    max_buffered_bytes: int
     deadline_ms: int
     max_deadline_ms: int
 
@@ -71,6 +65,7 @@ REJECTIONS: dict[str, Rejection] = {
     "body_too_large": "too_large",
     "stream_too_large": "too_large",
     "too_many_images": "too_large",
+    "buffers_full": "buffers_full",
 }
 
 
@@ -102,23 +97,27 @@ class PredictApplication:
         self._router = router
         self._metrics = metrics
         self._limits = limits
+        self._budget = BodyBudget(limits.max_buffered_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        reader = BodyReader(self._limits.body, self._budget)
         try:
-            deployment, call = await self._predict(scope, receive)
+            deployment, call = await self._predict(scope, receive, reader)
         except GatewayError as error:
             if reason := REJECTIONS.get(error.code):
                 self._metrics.rejected.labels(reason).inc()
             await problem_response(error, scope)(scope, receive, send)
             return
+        finally:
+            reader.close()
         body = answer_body(deployment, call)
         await send(
             {"type": "http.response.start", "status": 200, "headers": answer_headers(deployment, call, len(body))}
         )
         await send({"type": "http.response.body", "body": body})
 
-    async def _predict(self, scope: Scope, receive: Receive) -> tuple[Deployment, Call]:
+    async def _predict(self, scope: Scope, receive: Receive, reader: BodyReader) -> tuple[Deployment, Call]:
         started = time.monotonic()
         state = scope["state"]
         headers: RequestHeaders = state["headers"]
@@ -129,7 +128,7 @@ class PredictApplication:
             allowed = self._limits.max_deadline_ms
             raise ParameterInvalid(f"X-Deadline-Ms is {deadline_ms}, at most {allowed} is allowed")
         deployment = self._router.route(query.model, query.version)
-        body = await read_body(state["take_body"], receive, headers, self._limits.body)
+        body = await reader.read(state["take_body"], receive, headers)
         images = split_body(body, headers, self._limits.body.max_images)
         deployment.require_ready()  # it may have gone while the body came
         state["log"] = {

@@ -10,7 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
 
-from service.errors import GatewayError, InternalError, MethodNotAllowed, ParameterInvalid, RouteNotFound
+from service.errors import GatewayError, InternalError
+from service.request_errors import MethodNotAllowed, ParameterInvalid, RouteNotFound
 from service.schemas import Problem
 
 MEDIA_TYPE = "application/problem+json"

@@ -5,6 +5,7 @@ It also tells of a client that left only to those who keep a task waiting for th
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 KIBIBYTE = 1024
+UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 # Among the extensions of a request's scope: the method `when_gone`, and a function that returns the body if it came
 # together with the head, else None.
 WHEN_GONE = "torchgate.when_gone"
@@ -58,16 +60,19 @@ def _take_body(cycle: RequestResponseCycle) -> bytes | None:
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Refuses a request whose head is too long, and hangs up on one that does not come."""
+    """Refuses a request whose head is too long, hangs up on one that does not come, and ignores wishes to upgrade."""
 
     max_head_bytes: ClassVar[int] = 64 * KIBIBYTE
     max_head_seconds: ClassVar[float] = 30.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._num_head_bytes = 0
+        # Bytes since the parser last got somewhere: to the end of a head, of a piece of a body, of a message.
+        self._num_idle_bytes = 0
+        self._got_somewhere = False
         self._awaits_head = False
-        self._patience: asyncio.TimerHandle | None = None
+        self._is_between_messages = True
+        self._alarm: asyncio.TimerHandle | None = None
         self._gone: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -87,46 +92,88 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Have `call` called if the client leaves during the request that is being answered; None ends that."""
         self._gone = call
 
+    def data_received(self, data: bytes) -> None:
+        """Parse what came; what is neither body nor the end of a head may not become too much."""
+        if self._is_between_messages:
+            data = _without_upgrade(data)
+        self._got_somewhere = False
+        super().data_received(data)
+        if self._got_somewhere:
+            self._num_idle_bytes = 0
+            if not self._awaits_head:
+                return
+        else:
+            self._num_idle_bytes += len(data)
+        if self._awaits_head and self._alarm is None:
+            self._set_alarm()  # only now, since most heads come in one piece and are complete by here
+        if self._num_idle_bytes > self.max_head_bytes:
+            self._refuse(b"431 Request Header Fields Too Large")
+
     def on_message_begin(self) -> None:
-        """Begin to wait for the rest of the head of a request that has begun."""
+        """Begin to wait for the rest of a head."""
         super().on_message_begin()
         self._awaits_head = True
-        self._num_head_bytes = 0
+        self._is_between_messages = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; those that follow a chunked body are dropped, nobody here asks for them."""
+        if self._awaits_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Stop waiting: the head is there."""
+        self._got_somewhere = True
         self._stop_waiting()
         super().on_headers_complete()
         extensions: Any = {WHEN_GONE: self.when_gone, TAKE_BODY: partial(_take_body, self.cycle)}
         self.scope["extensions"] = extensions
 
-    def data_received(self, data: bytes) -> None:
-        """Parse what came, and count it while it is a head."""
-        super().data_received(data)
-        if self._awaits_head:
-            # Only here, since most heads come in one piece and are complete by now.
-            if not self._num_head_bytes:
-                self._set_alarm()
-            self._num_head_bytes += len(data)
-            if self._num_head_bytes > self.max_head_bytes:
-                self._refuse(b"431 Request Header Fields Too Large")
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._got_somewhere = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Expect a head next."""
+        self._got_somewhere = True
+        self._is_between_messages = True
+        super().on_message_complete()
 
     def _set_alarm(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-        self._patience = self.loop.call_later(self.max_head_seconds, self._refuse, b"408 Request Timeout")
+        self._alarm = self.loop.call_later(self.max_head_seconds, self._refuse, b"408 Request Timeout")
 
     def _stop_waiting(self) -> None:
         self._awaits_head = False
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     def _refuse(self, status: bytes) -> None:
-        """Say why and hang up; nothing at all where a connection was opened and not used."""
+        """Say why and hang up; without a word where nothing was asked, or where another answer is still due."""
+        is_head = self._awaits_head
         self._stop_waiting()
         if self.transport.is_closing():
             return
-        if self._num_head_bytes:
+        if self.cycle is not None and not self.cycle.response_complete:
+            if is_head:
+                # The answer to the request before this one is the last on this connection.
+                self.cycle.keep_alive = False
+                self.flow.pause_reading()
+            else:
+                self.transport.close()
+            return
+        if not self._is_between_messages:
             self.transport.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         self.transport.close()
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """Return the bytes with the first head's Upgrade header under another name.
+
+    Nothing else than HTTP/1.1 is spoken here, and a server may ignore the header (RFC 9110, section 7.8); but the
+    parser would take the body that follows it for something else. Some clients send it with every first request.
+    """
+    end = data.find(b"\r\n\r\n")
+    if end < 0 or b"upgrade:" not in data[:end].lower():
+        return data
+    return UPGRADE.sub(b"\r\nX-Upgrade:", data[:end]) + data[end:]

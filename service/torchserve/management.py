@@ -1,6 +1,7 @@
 """TorchServe's management API: which versions are loaded, and how their workers are."""
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -56,7 +57,7 @@ class TorchServeControl:
                 "initial_workers": num_workers,
                 "synchronous": "true",
                 "response_timeout": self._response_timeout_seconds,
-                "startup_timeout": round(self._load_timeout_seconds),
+                "startup_timeout": math.ceil(self._load_timeout_seconds),
             },
             timeout=self._load_timeout_seconds,
         )

@@ -1,7 +1,9 @@
 """Bodies that are too long, too slow or never end, over a real socket."""
 
 import asyncio
+import contextlib
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +133,113 @@ async def test_a_body_in_many_pieces(tmp_path: Path) -> None:
         )
     assert head.startswith(b"HTTP/1.1 200")
     assert document["predictions"][0]["label"] == "two"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b'{"instances":[' + b"1," * 2**20 + b"1]}", 400, "body_invalid"),
+        (b'{"instances":[' + b'{"b64":""},' * 2**18 + b'{"b64":""}]}', 413, "too_many_images"),
+        (b'{"instances":' + b"[" * 2**20, 400, "body_invalid"),
+        (b"{" + b'"a":1,' * 2**18 + b'"b":1}', 400, "body_invalid"),
+    ],
+)
+async def test_json_of_millions_of_values_is_refused_before_it_is_parsed(
+    tmp_path: Path, body: bytes, status: int, code: str
+) -> None:
+    async with running_gateway(tmp_path) as rig:
+        tracemalloc.start()
+        try:
+            answer = await rig.predict(body, headers={"Content-Type": "application/json"})
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert peak < 8 * len(body)  # copies of the body, the client's included; what was parsed took hundreds of times
+
+
+async def test_the_bodies_of_all_requests_have_a_budget(tmp_path: Path) -> None:
+    head = b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Type: image/png\r\nContent-Length: 1000\r\n\r\n"
+    async with running_gateway(tmp_path, max_body_bytes=1000, max_buffered_bytes=2000, max_batch_bytes=2000) as rig:
+        slow = [await asyncio.open_connection("127.0.0.1", rig.port) for _ in range(2)]
+        for _, writer in slow:
+            writer.write(head + b"x" * 990)
+        async with asyncio.timeout(10):
+            while (answer := await rig.predict(b"class:1" + b" " * 90)).status_code == 200:
+                await asyncio.sleep(0.01)
+        assert (answer.status_code, answer.json()["code"]) == (429, "buffers_full")
+        assert answer.headers["retry-after"] == "1"
+        assert await rig.metric("torchgate_rejected_total", reason="buffers_full") == 1
+        for _, writer in slow:
+            writer.close()
+        async with asyncio.timeout(10):
+            while (await rig.predict(b"class:1" + b" " * 90)).status_code != 200:
+                await asyncio.sleep(0.01)
+
+
+async def test_trailers_without_end_are_cut_off(tmp_path: Path) -> None:
+    head = b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for trailer in (b"t: v\r\n" * 1000, b"a" * 6000):
+        async with running_gateway(tmp_path) as rig:
+            reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+            writer.write(head + b"7\r\nclass:1\r\n0\r\nt: ")
+            sent = 0
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(15):
+                    while sent < 64 * MEBIBYTE:
+                        writer.write(trailer)
+                        await writer.drain()
+                        sent += len(trailer)
+            writer.close()
+            assert sent < 32 * MEBIBYTE
+            assert (await rig.predict(b"class:1")).status_code == 200
+            del reader
+
+
+async def test_a_body_with_trailers_is_read(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        _, document = await talk(
+            rig,
+            b"POST /predict HTTP/1.1\r\nHost: t\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"7\r\nclass:1\r\n0\r\nX-Sum: 1\r\n\r\n",
+        )
+    assert document["predictions"][0]["label"] == "one"
+
+
+@pytest.mark.parametrize("name", [b"Upgrade", b"upgrade", b"UPGRADE"])
+async def test_a_wish_to_upgrade_is_ignored(tmp_path: Path, name: bytes) -> None:
+    async with running_gateway(tmp_path) as rig:
+        request = (
+            b"POST /predict HTTP/1.1\r\nHost: t\r\nConnection: Upgrade, HTTP2-Settings, close\r\n%s: h2c\r\n"
+            b"HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\nContent-Type: image/png\r\nContent-Length: 7\r\n\r\n"
+        ) % name
+        head, document = await talk(rig, request + b"class:2")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert document["predictions"][0]["label"] == "two"
+        head, document = await talk(rig, request, b"class:3")
+        assert document["predictions"][0]["label"] == "three"
+
+
+async def test_a_body_may_hold_any_words(tmp_path: Path) -> None:
+    body = b"class:1" + b" " * 10 + b"\r\nUpgrade: h2c\r\n\r\n"
+    async with running_gateway(tmp_path) as rig:
+        await rig.predict(body)
+        await rig.predict(body)
+        assert rig.backend.batches == [[body], [body]]
+
+
+async def test_who_is_cut_off_at_the_end_of_the_drain_is_told(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, drain_seconds=1) as rig:
+        rig.server.config.timeout_graceful_shutdown = 1
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        writer.write(b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\nhalf")
+        async with asyncio.timeout(10):
+            while await rig.metric("torchgate_http_requests_in_progress") < 2:
+                await asyncio.sleep(0.01)
+        rig.server.should_exit = True
+        async with asyncio.timeout(15):
+            answer = await reader.read()
+        writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503"), answer
+    assert json.loads(body)["code"] == "draining"

@@ -268,3 +268,33 @@ async def test_a_load_that_fails_is_tried_again(tmp_path: Path) -> None:
         await until_reason(rig, "Failed to start workers")
         await rig.until_ready()
         assert (await rig.predict(b"class:1")).status_code == 200
+
+
+async def test_a_broken_archive_fails_alone_and_is_opened_once_it_is_whole(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    contracts = make_store(store, [("digits", "1.0", "fp32"), ("digits", "1.0", "int8-dynamic")])
+    path = store / "digits-1.0-int8-dynamic.mar"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
+        rig.control.contracts.update(contracts)
+        await rig.until_ready()
+        assert (await rig.predict(b"class:1")).status_code == 200
+        assert await states(rig) == {"1.0": "ready", "1.0-int8-dynamic": "failed"}
+        broken = await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})
+        assert (broken.status_code, broken.json()["code"]) == (503, "not_ready")
+        assert "sha256" in broken.json()["detail"]
+        path.write_bytes(whole)
+        async with asyncio.timeout(20):
+            while (await states(rig))["1.0-int8-dynamic"] != "ready":
+                await asyncio.sleep(0.01)
+        assert (await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})).status_code == 200
+
+
+async def test_the_number_of_workers_is_put_right(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, workers_per_version=2) as rig:
+        rig.control.registered[DIGITS] = 1  # somebody else scaled it
+        async with asyncio.timeout(10):
+            while rig.control.registered[DIGITS] != 2:
+                await asyncio.sleep(0.01)
+        assert ("scale", DIGITS) in rig.control.calls

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.gateway import GatewayProcess
 
@@ -39,6 +40,14 @@ def test_a_second_instance_on_the_same_port_says_so() -> None:
             assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
             assert "TORCHGATE_PORT" in done.stderr
             assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "ä" * 70])
+def test_a_host_that_is_none_is_named(host: str) -> None:
+    done = torchgate("check", TORCHGATE_HOST=host)
+    assert done.returncode == 2
+    assert "TORCHGATE_HOST" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_free_port_passes_the_check() -> None:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Impatient(BoundedHttpProtocol):
-    max_head_seconds = 0.1
+    max_head_seconds = 0.5
 
 
 async def answer_to(port: int, *pieces: bytes) -> bytes:
@@ -71,7 +71,7 @@ async def test_a_slow_answer_outlasts_the_patience_with_heads(tmp_path: Path) ->
         rig.backend.hold()
         waiting = asyncio.create_task(rig.predict(b"class:1"))
         await rig.backend.batches_arrived(1)
-        await asyncio.sleep(3 * Impatient.max_head_seconds)  # the time itself is what is tested
+        await asyncio.sleep(2 * Impatient.max_head_seconds)  # the time itself is what is tested
         rig.backend.release()
         assert (await waiting).status_code == 200
 
@@ -81,3 +81,22 @@ async def test_what_is_not_http_is_refused(tmp_path: Path) -> None:
         assert (await answer_to(rig.port, b"\x16\x03\x01 hello\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
         slash = await rig.client.get("/models/")
         assert (slash.status_code, slash.json()["code"]) == (404, "route_not_found")
+
+
+@pytest.mark.parametrize("rest", [b"t\r\n\r\n", b"", b"t\r\nX-Long: " + b"a" * 200_000])
+async def test_the_next_head_harms_no_answer_that_is_due(tmp_path: Path, rest: bytes) -> None:
+    async with running_gateway(tmp_path, http=Impatient) as rig:
+        rig.backend.hold()
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        body = b"class:1" + b" " * 100_000
+        writer.write(b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: ")
+        await rig.backend.batches_arrived(1)
+        writer.write(rest)
+        if rest != b"t\r\n\r\n":
+            await asyncio.sleep(2 * Impatient.max_head_seconds)  # the time itself is what is tested
+        rig.backend.release()
+        async with asyncio.timeout(10):
+            head = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+    assert head.startswith(b"HTTP/1.1 200"), head

@@ -17,6 +17,8 @@ from service.settings import Settings, env_name, explain
             {"TORCHGATE_MAX_IMAGES": "2000"},
             ["TORCHGATE_MAX_IMAGES", "2000", "TORCHGATE_MAX_QUEUE_ITEMS", "1024"],
         ),
+        ({"TORCHGATE_DRAIN_SECONDS": "inf"}, ["TORCHGATE_DRAIN_SECONDS", "inf", "finite"]),
+        ({"TORCHGATE_MAX_BATCH_BYTES": "200000000"}, ["TORCHGATE_MAX_BATCH_BYTES", "200000000", "125829120"]),
         ({"TORCHGATE_DEADLINE_MS": "90000"}, ["TORCHGATE_DEADLINE_MS", "TORCHGATE_MAX_DEADLINE_MS", "60000"]),
     ],
 )
