@@ -1,8 +1,7 @@
 """The table of variants: size, accuracy and latency side by side."""
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from training.artifacts import Run, Variant, write_bytes, write_json
 from training.evaluate import Model, load_evaluation
+from training.threads import one_thread
 
 BATCH_SIZES = (1, 32)
 SECONDS_PER_BATCH_SIZE = 2.0
@@ -18,8 +18,10 @@ FEWEST_REPEATS, MOST_REPEATS = 5, 60
 
 WHAT_IT_DOES = (
     "Dynamic quantization knows linear layers, not convolutions. A ResNet has one linear layer, its last: only that "
-    "one is int8 here, so size, latency and accuracy hardly differ. A single scale for the whole batch makes answers "
-    "depend on their batch-mates; the last column says by how much."
+    "one is int8 in int8-dynamic, so size, latency and accuracy hardly differ from fp32. Its single scale for the "
+    "whole batch makes answers depend on their batch-mates; the last column says by how much. In int8-static all "
+    "layers are int8, with scales that calibration fixed: a smaller, faster model whose answers depend on their own "
+    "image alone."
 )
 
 
@@ -104,17 +106,6 @@ def markdown(rows: list[Row]) -> str:
             f"| {times} | {row.batch_dependence:.2g} |"
         )
     return "\n".join(lines)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread inside, as a server's worker does, and on as many as before afterwards."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)
 
 
 def _milliseconds(model: Model, batch: Tensor) -> float:
