@@ -80,6 +80,7 @@ def build_contract(run: Run, variant: Variant, *, model: str, release: str) -> d
         },
         "weights_sha256": weights.sha256,
         "parity": asdict(graph.parity),
+        "optimize": asdict(graph.optimize),
         "self_check": {
             "tolerance": self_check_tolerance(variant, evaluation.batch_dependence),
             "cases": self_check_cases(run, variant),

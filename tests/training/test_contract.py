@@ -18,7 +18,8 @@ from training.export import load_compiled
 
 KEYS = [
     "schema_version", "model", "release", "variant", "version", "precision", "compile", "architecture", "input",
-    "preprocessing", "classes", "evaluation", "reference", "training", "weights_sha256", "parity", "self_check",
+    "preprocessing", "classes", "evaluation", "reference", "training", "weights_sha256", "parity", "optimize",
+    "self_check",
 ]  # fmt: skip
 
 
