@@ -169,13 +169,14 @@ class ImageClassifier:
 
     def rank(self, probabilities: torch.Tensor, top_k: int, whole: bool) -> list[dict[str, Any]]:
         """Turn float32 [N, num_classes] into results; the Python floats hold the float32 values exactly."""
-        finite = torch.isfinite(probabilities).all(dim=1).tolist()
+        rows = probabilities.numpy()  # for arrays this small, a call of torch costs four times one of numpy
+        finite = np.isfinite(rows).all(axis=1).tolist()
         if whole:
-            results = [{"probabilities": values} for values in probabilities.tolist()]
+            results = [{"probabilities": values} for values in rows.tolist()]
         else:
-            # A stable sort, unlike topk, always gives equal probabilities in the order of their classes.
-            values, classes = torch.sort(probabilities, dim=1, descending=True, stable=True)
-            pairs = zip(classes[:, :top_k].tolist(), values[:, :top_k].tolist(), strict=True)
+            # A stable sort always gives equal probabilities in the order of their classes.
+            classes = np.argsort(-rows, axis=1, kind="stable")[:, :top_k]
+            pairs = zip(classes.tolist(), np.take_along_axis(rows, classes, axis=1).tolist(), strict=True)
             results = [{"top_k": list(zip(*pair, strict=True))} for pair in pairs]
         failed = {"error": problem("output_not_finite", "The model's output for this item is not a finite number.")}
         return [result if good else failed for result, good in zip(results, finite, strict=True)]
