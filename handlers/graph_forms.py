@@ -5,6 +5,7 @@ here, when the version loads, and are used where they give the portable form's a
 """
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -116,6 +117,10 @@ def load_graph(
 
 def load_portable(path: Path, device: torch.device) -> Any:
     """Return the graph as it lies in the archive."""
+    with warnings.catch_warnings():
+        # torch deprecates its quantization once in each process; from inside a graph it would go to the log.
+        warnings.filterwarnings("ignore", "torch.quantize_per_tensor", UserWarning)
+        torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8)
     return torch.jit.load(str(path), map_location=device).eval()  # type: ignore[no-untyped-call]
 
 

@@ -16,7 +16,7 @@ from training.config import Compile, ExportConfig
 from training.data.dataset import load_split
 from training.errors import ParityError, RunError
 from training.forms import Optimize, as_served, find_fastest, read_optimize
-from training.quantize import load_variant
+from training.quantize import load_variant, quantization_deprecations_ignored
 from training.weights import load_card
 
 TOLERANCE = 1e-5
@@ -91,6 +91,9 @@ def check_parity(graph: Any, model: nn.Module, images: Tensor) -> Parity:
 
 def load_compiled(path: Path) -> Any:
     """Return the TorchScript file as a callable module, in eval mode, on the CPU."""
+    with quantization_deprecations_ignored():
+        # torch says it once in each process; from inside a graph it would go past Python's filters, to stderr.
+        torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8)
     return torch.jit.load(str(path), map_location="cpu").eval()  # type: ignore[no-untyped-call]
 
 
