@@ -80,7 +80,7 @@ def build_contract(run: Run, variant: Variant, *, model: str, release: str) -> d
         },
         "weights_sha256": weights.sha256,
         "parity": asdict(graph.parity),
-        "optimize": asdict(graph.optimize),
+        "optimize": asdict(graph.optimize, dict_factory=_without_nulls),
         "self_check": {
             "tolerance": self_check_tolerance(variant, evaluation.batch_dependence),
             "cases": self_check_cases(run, variant),
@@ -123,3 +123,8 @@ def encode_png(pixels: NDArray[np.uint8]) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, format="PNG")
     return buffer.getvalue()
+
+
+def _without_nulls(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # TorchServe leaves them out when it passes on what the handler says of itself.
+    return {key: value for key, value in pairs if value is not None}
