@@ -54,7 +54,7 @@ def draw(results: Results, path: Path, workload: str = "small") -> bool:
     axes[0].yaxis.set_major_formatter(mpl.ticker.ScalarFormatter())
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, fontsize=9)
-    clients = ", ".join(max(found.values(), key=len))
+    clients = ", ".join(max((len(cells), cells) for cells in found.values())[1])
     figure.suptitle(
         f"Latency and throughput with {clients} clients in a closed loop (each line from left to right); bars: repeats",
         x=0.01, ha="left", fontsize=11, color=INK,

@@ -27,9 +27,9 @@ def cell_rows(results: Results) -> list[str]:
         if "throughput" in outcomes[0]:
             figures = [results.series(task, cell, name) for name in ("throughput", "p50_ms", "p99_ms")]
             errors = sum(outcome["num_errors"] for outcome in outcomes)
-            kind = (
-                f"{cell} clients" if cell.isdecimal() else f"{cell.removeprefix('direct-')} clients, past the gateway"
-            )
+            clients = cell.removeprefix("direct-")
+            kind = f"{clients} client{'s' if clients != '1' else ''}"
+            kind += "" if clients == cell else ", past the gateway"
             rows.append(f"| {system} | {workload} | {kind} | {' | '.join(map(str, figures))} | | {errors} |")
         elif "statuses" in outcomes[0]:
             rows.append(f"| {system} | {workload} | {_open_loop(cell, outcomes)} |")

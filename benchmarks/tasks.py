@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from benchmarks.load import closed_loop, open_loop
+from benchmarks.load import closed_loop, open_loop, settle
 from benchmarks.raw import BATCH_SIZES, limits
 from benchmarks.systems import SYSTEMS
 from benchmarks.workloads import Workload
@@ -68,6 +68,7 @@ class Serving:
                     rate = capacity * int(number) / 100
                     put(cell, open_loop(running.endpoint, rate, self.seconds, self.objective_ms))
                     continue
+                settle(running.endpoint)
                 endpoint = running.endpoint
                 if kind == "direct":
                     assert running.direct is not None

@@ -9,13 +9,10 @@ from typing import Any
 import litserve
 import numpy as np
 import numpy.typing as npt
+from fastapi import Request
 
 from benchmarks.peers.classify import Classifier
-
-FOLDER = "BENCH_FOLDER"
-NUM_WORKERS = "BENCH_WORKERS"
-MAX_BATCH_SIZE = "BENCH_MAX_BATCH_SIZE"
-MAX_WAIT_MS = "BENCH_MAX_WAIT_MS"
+from benchmarks.peers.variables import FOLDER, MAX_BATCH_SIZE, MAX_WAIT_MS, NUM_WORKERS
 
 
 class ImageAPI(litserve.LitAPI):
@@ -25,8 +22,8 @@ class ImageAPI(litserve.LitAPI):
         """Load the graph, once in each worker."""
         self.classifier = Classifier(Path(os.environ[FOLDER]))
 
-    def decode_request(self, request: Any) -> npt.NDArray[np.uint8]:
-        """One request's pixels."""
+    def decode_request(self, request: Request) -> npt.NDArray[np.uint8]:
+        """One request's pixels. By the annotation LitServe reads the body as JSON, and that is what comes in."""
         return self.classifier.decode(base64.b64decode(request["image"]))
 
     def batch(self, inputs: list[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.uint8]]:

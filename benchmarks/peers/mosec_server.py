@@ -1,7 +1,7 @@
 """Mosec, as its documentation builds an image classifier.
 
 Its examples put decoding either into a stage of its own (resnet50) or into `deserialize` of the first stage (BERT);
-`--stages` chooses. Threads, processes and batching are set on the stage, as the examples do.
+the number of stages chooses. Threads, processes and batching are set on the stage, as the examples do.
 """
 
 import os
@@ -11,12 +11,7 @@ from typing import Any
 from mosec import Server, Worker
 
 from benchmarks.peers.classify import Classifier
-
-FOLDER = "BENCH_FOLDER"
-STAGES = "BENCH_STAGES"
-NUM_WORKERS = "BENCH_WORKERS"
-MAX_BATCH_SIZE = "BENCH_MAX_BATCH_SIZE"
-MAX_WAIT_MS = "BENCH_MAX_WAIT_MS"
+from benchmarks.peers.variables import FOLDER, MAX_BATCH_SIZE, MAX_WAIT_MS, NUM_WORKERS, STAGES
 
 
 class Decode(Worker):
