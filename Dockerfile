@@ -79,7 +79,7 @@ CMD ["deploy/torchserve.sh"]
 FROM torch AS trainer
 COPY --from=requirements /build/training.txt /opt/
 RUN python /opt/pip.whl/pip install --no-cache-dir -c /opt/constraints.txt -r /opt/training.txt
-COPY handlers/image_classifier.py handlers/
+COPY handlers/*.py handlers/
 COPY training training
 USER torchgate
 VOLUME ["/model_store", "/runs"]

@@ -1,47 +1,32 @@
 """TorchServe handler of an image classifier: unpack the requests, decode their items, run the model, pack the answers.
 
-The file travels inside every archive, with the version whose preprocessing it is. It needs nothing of TorchServe but
-the context object that it is called with. TorchServe wants exactly one class in here.
+The file travels inside every archive, with the version whose preprocessing it is, and the modules that it imports lie
+beside it there. It needs nothing of TorchServe but the context object that it is called with. TorchServe wants exactly
+one class in here.
 """
 
 import array
 import base64
 import contextlib
 import fcntl
-import io
 import json
 import os
-import re
 import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from PIL import Image, ImageOps
 
-# What an item becomes: pixels, uint8 [C, H, W], or why it cannot: {"code", "message"}.
-Pixels = npt.NDArray[np.uint8]
-Problem = dict[str, str]
-
-# The formats that Pillow is let near, by their first bytes. Others it reads run foreign programs (EPS), are guessed
-# from weak marks (TGA), or are no pictures that people send.
-SIGNATURES = {
-    "PNG": re.compile(rb"\x89PNG\r\n\x1a\n"),
-    "JPEG": re.compile(rb"\xff\xd8\xff"),
-    "GIF": re.compile(rb"GIF8[79]a"),
-    "WEBP": re.compile(rb"RIFF....WEBP", re.DOTALL),
-    "BMP": re.compile(rb"BM....\x00\x00\x00\x00", re.DOTALL),
-    "TIFF": re.compile(rb"II[*+]\x00|MM\x00[*+]"),
-    "PPM": re.compile(rb"P[1-6]\s"),
-    "JPEG2000": re.compile(rb"\x00\x00\x00\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"),
-    "AVIF": re.compile(rb"....ftypavi[fs]", re.DOTALL),
-}
-NPY_SIGNATURE = b"\x93NUMPY"
+if TYPE_CHECKING or __package__:  # in the repository
+    from handlers.graph_forms import Graph, load_graph
+    from handlers.image_decoding import Pixels, brief, decode_item, problem
+else:  # in an archive, where all files lie in one folder; never those of a repository that is on the path, too
+    from graph_forms import Graph, load_graph
+    from image_decoding import Pixels, brief, decode_item, problem
 
 DEFAULT_TOP_K = 5
 # TorchServe would take any number; a gateway's batch is far smaller.
@@ -51,95 +36,6 @@ WARM_UP_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
 WARM_UP_RUNS = 3
 WARM_UP_SECONDS = 20.0
 LOG_SECONDS = 2.0
-
-
-def problem(code: str, message: str) -> Problem:
-    """Describe why an item or a request is refused."""
-    return {"code": code, "message": message}
-
-
-def decode_item(content: Any, contract: Mapping[str, Any]) -> Pixels | Problem:
-    """Turn what a client sent for one item into uint8 [C, H, W], or say what is wrong with it."""
-    if not isinstance(content, bytes | bytearray):
-        return problem("image_unrecognized", f"An item must be bytes, not {type(content).__name__}.")
-    if not content:
-        return problem("image_empty", "The item has 0 bytes.")
-    if content.startswith(NPY_SIGNATURE):
-        return decode_tensor(content, contract["input"])
-    return decode_image(content, contract)
-
-
-def decode_tensor(content: bytes | bytearray, size: Mapping[str, int]) -> Pixels | Problem:
-    """Read a .npy file that holds uint8 [C, H, W] of exactly the model's size."""
-    shape = (size["channels"], size["height"], size["width"])
-    allowed = f"allowed is uint8 of shape {list(shape)}"
-    stream = io.BytesIO(content)
-    try:
-        # Headers only: nothing is allocated for the shape that a header claims, and nothing is unpickled.
-        version = np.lib.format.read_magic(stream)
-        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        sent_shape, fortran_order, dtype = read_header[version](stream)
-    except Exception as error:  # noqa: BLE001 - a hostile header can break the parser in many ways; this is the border
-        return problem("tensor_invalid", f"The .npy header cannot be read ({brief(error)}); {allowed}.")
-    if dtype != np.uint8 or sent_shape != shape:
-        sent = f"{dtype} of shape {list(sent_shape)}"
-        return problem("tensor_invalid", f"The .npy file holds {sent[:200]}; {allowed}.")
-    data = content[stream.tell() :]
-    expected = size["channels"] * size["height"] * size["width"]
-    if len(data) != expected:
-        return problem("tensor_invalid", f"{len(data)} bytes follow the .npy header; {allowed}: {expected} bytes.")
-    return np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran_order else "C")
-
-
-def decode_image(content: bytes | bytearray, contract: Mapping[str, Any]) -> Pixels | Problem:
-    """Read the first picture of an image file and bring it to the model's size and channels."""
-    name = next((name for name, signature in SIGNATURES.items() if signature.match(content)), None)
-    if name is None:
-        known = ", ".join(SIGNATURES)
-        return problem("image_unrecognized", f"The item is no image of a known format ({known}) and no .npy file.")
-    try:
-        with Image.open(io.BytesIO(content), formats=(name,)) as image:
-            # Before any pixel is decoded; Pillow itself raises from twice as many only, and warns in between.
-            if image.width * image.height > (Image.MAX_IMAGE_PIXELS or 0):
-                return too_many_pixels(name)
-            if image.mode == "F":
-                return problem("image_unsupported", f"The {name} has floating-point pixels; send integers.")
-            return preprocess(image, contract)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        return too_many_pixels(name)
-    except Exception as error:  # noqa: BLE001 - decoders raise nearly everything on broken files; this is the border
-        return problem("image_truncated", f"The {name} is cut off or corrupt: {brief(error)}.")
-
-
-def too_many_pixels(name: str) -> Problem:
-    """Refuse a decompression bomb."""
-    return problem("image_too_many_pixels", f"The {name} has more pixels than the {Image.MAX_IMAGE_PIXELS} allowed.")
-
-
-def preprocess(image: Image.Image, contract: Mapping[str, Any]) -> Pixels:
-    """Apply the contract's preprocessing to the first frame: uint8 [C, H, W]."""
-    size, background = contract["input"], contract["preprocessing"]["background"]
-    image.seek(0)
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode == "I" or upright.mode.startswith("I;16"):
-        values = np.asarray(upright).astype(np.int64).clip(0, 65535)
-        upright = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
-    if upright.has_transparency_data:
-        canvas = Image.new("RGBA", upright.size, (*background, 255))
-        # La (premultiplied) converts to LA only.
-        canvas.alpha_composite((upright.convert("LA") if upright.mode == "La" else upright).convert("RGBA"))
-        upright = canvas
-    if upright.mode == "LAB":  # has no direct way to L
-        upright = upright.convert("RGB")
-    plain = upright.convert("L" if size["channels"] == 1 else "RGB")
-    fitted = ImageOps.fit(plain, (size["width"], size["height"]), method=Image.Resampling.BILINEAR)
-    pixels = np.asarray(fitted)
-    return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-
-
-def brief(error: Exception) -> str:
-    """Name an exception in one short line."""
-    return f"{type(error).__name__}: {error}"[:200].replace("\n", " ").rstrip(" .:")
 
 
 def log_and_wait(message: str) -> None:
@@ -195,7 +91,7 @@ class ImageClassifier:
     """One loaded model version. TorchServe calls initialize once and handle for each request."""
 
     contract: dict[str, Any]
-    model: torch.jit.ScriptModule
+    model: Graph
     device: torch.device
 
     def initialize(self, context: Any) -> None:
@@ -220,7 +116,8 @@ class ImageClassifier:
         on_cpu = gpu_id is None or self.contract["precision"].startswith("int8")
         self.device = torch.device("cpu" if on_cpu else f"cuda:{gpu_id}")
         graph = folder / context.manifest["model"]["serializedFile"]
-        self.model = torch.jit.load(str(graph), map_location=self.device).eval()  # type: ignore[no-untyped-call]
+        form = os.environ.get("TORCHGATE_GRAPH_FORM", "")
+        self.model = load_graph(graph, self.contract, form, self.device, self.known_pixels())
         self.warm_up()
         self.check_self()
 
@@ -258,7 +155,7 @@ class ImageClassifier:
         decoded = [decode_item(item, self.contract) for item in items]
         good = [pixels for pixels in decoded if not isinstance(pixels, dict)]
         decoded_at = time.perf_counter()
-        answers = iter(self.rank(self.run(np.stack(good)), top_k, probabilities) if good else [])
+        answers = iter(self.rank(self.run(self.model.stack(good)), top_k, probabilities) if good else [])
         results = [{"error": entry} if isinstance(entry, dict) else next(answers) for entry in decoded]
         ended = time.perf_counter()
         decode_ms, compute_ms = (decoded_at - started) * 1e3, (ended - decoded_at) * 1e3
@@ -290,8 +187,20 @@ class ImageClassifier:
             "num_threads": torch.get_num_threads(),
             "device": str(self.device),
             "pid": os.getpid(),
+            "graph_forms": self.model.describe(),
         }
         return {**self.contract, "runtime": runtime}
+
+    def known_pixels(self) -> list[Pixels]:
+        """Return the self-check's images, and a gradient for a contract that has none."""
+        size = self.contract["input"]
+        shape = (size["channels"], size["height"], size["width"])
+        decoded = [
+            decode_item(base64.b64decode(case["image_b64"]), self.contract)
+            for case in self.contract["self_check"]["cases"]
+        ]
+        gradient = np.arange(np.prod(shape), dtype=np.int64).astype(np.uint8).reshape(shape)
+        return [gradient, *(pixels for pixels in decoded if not isinstance(pixels, dict))]
 
     def warm_up(self) -> None:
         """Run the batch sizes that are to come, so that the first callers do not pay for specialisation."""

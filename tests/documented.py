@@ -67,7 +67,7 @@ def _leaves(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayErro
 
 def image_codes() -> set[str]:
     """The codes with which one image can fail."""
-    handler = (ROOT / "handlers" / "image_classifier.py").read_text()
+    handler = "".join(path.read_text() for path in sorted((ROOT / "handlers").glob("*.py")))
     body = (ROOT / "service" / "api" / "body.py").read_text()
     return set(re.findall(r'problem\("(\w+)"', handler)) | set(re.findall(r'ItemError\("(\w+)"', body))
 

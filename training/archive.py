@@ -1,5 +1,6 @@
 """The stage that packs the graphs for TorchServe and puts them into the model store."""
 
+import ast
 import json
 import re
 import shutil
@@ -57,6 +58,7 @@ def check_archive(model: str, config: ArchiveConfig) -> None:
         raise SettingError(f"--version is {config.version!r}; allowed are two or three numbers, such as 2.0 or 2.0.1")
     if config.handler.suffix != ".py" or not config.handler.is_file():
         raise SettingError(f"--handler: {config.handler} is not a Python file")
+    handler_files(config.handler)
     if config.model_store.exists() and not config.model_store.is_dir():
         raise SettingError(f"--model-store: {config.model_store} is not a folder")
     free_release(model, config)
@@ -75,6 +77,25 @@ def free_release(model: str, config: ArchiveConfig) -> str:
     return config.version
 
 
+def handler_files(handler: Path) -> list[Path]:
+    """Return the handler, then the modules beside it that it needs: those it or one of them imports by a bare name."""
+    files = [handler]
+    for file in files:  # grows while it is gone through
+        try:
+            tree = ast.parse(file.read_bytes())
+        except SyntaxError as error:
+            raise SettingError(f"--handler: {file} is not Python: {error}") from error
+        for node in ast.walk(tree):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            found = (handler.parent / f"{name}.py" for name in names)
+            files += [each for each in found if each.is_file() and each not in files]
+    return files
+
+
 def _pack(run: Run, variant: Variant, *, model: str, release: str, handler: Path, folder: Path) -> Path:
     """Run torch-model-archiver in a folder of its own and return the archive that it made there."""
     contract = build_contract(run, variant, model=model, release=release)
@@ -84,11 +105,14 @@ def _pack(run: Run, variant: Variant, *, model: str, release: str, handler: Path
         each.mkdir(parents=True)
     (staging / "contract.json").write_text(json.dumps(contract, allow_nan=False, indent=1))
     shutil.copy(run.graph(variant), staging / "model.pt")
-    shutil.copy(handler, staging / handler.name)
+    modules = [file.name for file in handler_files(handler)]
+    for name in modules:
+        shutil.copy(handler.parent / name, staging / name)
     # -P: what lies in the staging folder must not be imported by the tool.
     command = [sys.executable, "-P", "-m", "model_archiver.model_packaging"]
     command += ["--model-name", model, "--version", version_of(release, variant), "--runtime", "python"]
-    command += ["--serialized-file", "model.pt", "--handler", handler.name, "--extra-files", "contract.json"]
+    command += ["--serialized-file", "model.pt", "--handler", handler.name]
+    command += ["--extra-files", ",".join(["contract.json", *modules[1:]])]
     command += ["--export-path", str(outcome.resolve())]
     # It stages in TMPDIR/<model name> and wipes that first: two of them must not share the folder.
     environment = {"TMPDIR": str(temporary.resolve())}

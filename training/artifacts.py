@@ -11,10 +11,10 @@ from typing import Any, Literal
 from training.errors import RunError
 
 Split = Literal["train", "validation", "test"]
-Variant = Literal["fp32", "int8-dynamic"]
+Variant = Literal["fp32", "int8-dynamic", "int8-static"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-VARIANTS: tuple[Variant, ...] = ("fp32", "int8-dynamic")
+VARIANTS: tuple[Variant, ...] = ("fp32", "int8-dynamic", "int8-static")
 
 
 @dataclass(frozen=True)

@@ -175,9 +175,9 @@ stages, in their order:
   prepare    decode images into the arrays of a new run
   train      find the weights
   evaluate   measure them on the test images
-  quantize   make the int8-dynamic variant and measure it
-  export     make TorchScript graphs of both variants
-  archive    put both into the model store
+  quantize   make the int8 variants and measure them
+  export     make TorchScript graphs of all variants
+  archive    put all into the model store
   pipeline   all of these in a row
 
 python -m training STAGE --help explains the options of a stage."""

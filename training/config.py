@@ -119,7 +119,7 @@ class ArchiveConfig:
     version: str | None = None
     """Release of the archives, such as 2.0; by default the next one that is free."""
     handler: Path = Path(__file__).resolve().parent.parent / "handlers" / "image_classifier.py"
-    """TorchServe handler that is put into the archives."""
+    """TorchServe handler that is put into the archives, with the modules that it imports from its own folder."""
 
 
 def config_from(document: dict[str, Any]) -> Config:

@@ -14,7 +14,8 @@ from training.artifacts import VARIANTS, Run, Variant, read_json, sha256, write_
 from training.compare import compare
 from training.config import Compile, ExportConfig
 from training.data.dataset import load_split
-from training.errors import ParityError
+from training.errors import ParityError, RunError
+from training.forms import Optimize, as_served, find_fastest, read_optimize
 from training.quantize import load_variant
 from training.weights import load_card
 
@@ -44,6 +45,7 @@ class GraphCard:
     sha256: str
     weights_sha256: str
     torch_version: str
+    optimize: Optimize
 
 
 def compile_graph(model: nn.Module, method: Compile, images: Tensor) -> Any:
@@ -110,25 +112,30 @@ def export_variant(run: Run, variant: Variant, config: ExportConfig) -> GraphCar
         sha256=sha256(run.graph(variant)),
         weights_sha256=load_card(run).sha256,
         torch_version=torch.__version__,
+        optimize=find_fastest(run.graph(variant), images),
     )
     write_json(run.graph_card(variant), card)
     print(
         f"{variant}: {config.compile}, {card.size_bytes / 1e6:.2f} MB, within {parity.max_abs_difference:.1g} of the "
         f"eager model on batches of {', '.join(map(str, parity.batch_sizes))} (allowed {parity.tolerance:g})"
     )
+    forms = (f"{each.form} up to {each.max_batch_size or 'any size'}" for each in card.optimize.forms)
+    print(f"{variant}: fastest on one thread as {', '.join(forms)}")
     return card
 
 
 def load_graph_card(run: Run, variant: Variant) -> GraphCard:
     """Return the sidecar of the variant's graph; raises RunError if it was not exported."""
     document = read_json(run.graph_card(variant), written_by="export")
+    if "optimize" not in document:
+        raise RunError(f"{run.graph_card(variant)} is of an older release; run the stage export again")
     document["parity"] = Parity(**document["parity"])
+    document["optimize"] = read_optimize(document["optimize"])
     return GraphCard(**document)
 
 
 def export(run: Run, config: ExportConfig) -> None:
     """Leave the graphs of all variants in the run, and the table that compares them."""
-    for variant in VARIANTS:
-        export_variant(run, variant, config)
+    cards = {variant: export_variant(run, variant, config) for variant in VARIANTS}
     images, _ = load_split(run, "validation")
-    compare(run, {variant: load_compiled(run.graph(variant)) for variant in VARIANTS}, images)
+    compare(run, {variant: as_served(run.graph(variant), card.optimize) for variant, card in cards.items()}, images)

@@ -16,6 +16,7 @@ class PaddedShortcut(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
+        self.in_channels = in_channels
         self.stride = stride
         self.num_new_channels = out_channels - in_channels
 

@@ -11,7 +11,7 @@ from training.artifacts import Run, read_json, sha256, write_bytes, write_json
 from training.config import Architecture
 from training.errors import RunError
 from training.model import build_model
-from training.serving_graph import Normalize, ServingGraph
+from training.serving_graph import Normalize, ServingGraph, as_convolutions
 
 
 @dataclass(frozen=True)
@@ -64,4 +64,4 @@ def load_graph(run: Run) -> ServingGraph:
         raise RunError(f"{run.weights} is not the file that {run.weights_card} describes; run the stage train again")
     network = build_model(card.architecture, num_classes=len(card.classes), channels=card.channels)
     network.load_state_dict(torch.load(run.weights, weights_only=True, map_location="cpu"))
-    return ServingGraph(Normalize(card.mean, card.std), network).eval()
+    return ServingGraph(Normalize(card.mean, card.std), as_convolutions(network)).eval()

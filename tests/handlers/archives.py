@@ -14,6 +14,7 @@ from torch import nn
 from tests import images
 
 HANDLER = Path(__file__).resolve().parents[2] / "handlers" / "image_classifier.py"
+MODULES = [HANDLER.with_name("image_decoding.py"), HANDLER.with_name("graph_forms.py")]
 
 
 class Toy(nn.Module):
@@ -89,10 +90,11 @@ def make_archive(
     write_model_folder(folder / "model", contract, graph)
     temporary = folder / "tmp"  # the archiver stages under a name made of the model's
     temporary.mkdir(exist_ok=True)
+    extra = [folder / "model" / "contract.json", *MODULES]
     command = [
         *(str(Path(sys.executable).with_name("torch-model-archiver")), "--model-name", contract["model"]),
         *("--version", contract["version"], "--serialized-file", str(folder / "model" / "model.pt")),
-        *("--handler", str(handler), "--extra-files", str(folder / "model" / "contract.json")),
+        *("--handler", str(handler), "--extra-files", ",".join(map(str, extra))),
         *("--export-path", str(folder)),
     ]
     subprocess.run(command, check=True, timeout=60, capture_output=True, env={**os.environ, "TMPDIR": str(temporary)})

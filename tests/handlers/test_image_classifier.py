@@ -4,7 +4,10 @@ import ast
 import inspect
 import io
 import json
+import os
+import shutil
 import struct
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -19,10 +22,12 @@ from PIL import Image, ImageOps
 from torch import nn
 
 from handlers import image_classifier
-from handlers.image_classifier import ImageClassifier, decode_item
+from handlers.image_classifier import ImageClassifier
+from handlers.image_decoding import decode_item
 from tests import images
 from tests.handlers.archives import (
     HANDLER,
+    MODULES,
     checked_contract,
     self_check_case,
     toy_contract,
@@ -30,6 +35,7 @@ from tests.handlers.archives import (
     write_model_folder,
 )
 from tests.handlers.context import FakeContext, load
+from training.archive import handler_files
 
 BACKGROUND = [10, 20, 30]
 COLOUR = toy_contract(preprocessing={"fit": "crop", "resample": "bilinear", "background": BACKGROUND})
@@ -432,7 +438,8 @@ def test_describe_answers_the_contract_and_what_it_runs_on(handler: ImageClassif
     (answer,) = handler.handle([{}], FakeContext(Path(), headers=[{"describe": "True"}]))
     runtime = answer.pop("runtime")
     assert answer == checked_contract()
-    assert set(runtime) == {"torch_version", "num_threads", "device", "pid"}
+    assert set(runtime) == {"torch_version", "num_threads", "device", "pid", "graph_forms"}
+    assert runtime["graph_forms"] == [{"form": "portable", "max_batch_size": None}]
     assert (runtime["torch_version"], runtime["device"]) == (torch.__version__, "cpu")
     assert runtime["num_threads"] == torch.get_num_threads()
 
@@ -549,15 +556,35 @@ def test_the_file_defines_exactly_one_class() -> None:
     assert not hasattr(image_classifier, "handle")  # TorchServe would take it for the entry point
 
 
-def test_the_file_needs_torch_numpy_and_pillow_only() -> None:
-    imported = set()
-    for node in ast.walk(ast.parse(HANDLER.read_text())):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0
-            imported.add(str(node.module).split(".")[0])
-    assert imported - set(sys.stdlib_module_names) == {"torch", "numpy", "PIL"}
+def test_the_files_need_each_other_torch_numpy_and_pillow_only() -> None:
+    for file in (HANDLER, *MODULES):
+        imported = set()
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0
+                imported.add(str(node.module).split(".")[0])
+        own = {"handlers", *(module.stem for module in MODULES)} if file == HANDLER else set()
+        assert imported - set(sys.stdlib_module_names) <= {"torch", "numpy", "PIL"} | own
+
+
+def test_training_packs_these_files() -> None:
+    assert set(handler_files(HANDLER)) == {HANDLER, *MODULES}
+
+
+def test_in_an_archive_its_own_modules_are_used_even_where_a_repository_is_on_the_path(folder: Path) -> None:
+    for file in (HANDLER, *MODULES):
+        shutil.copy(file, folder)
+    program = (
+        "import image_classifier, sys; print([name for name in sys.modules if name.startswith('handlers')],"
+        " image_classifier.decode_item.__code__.co_filename)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(HANDLER.parents[1])])}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == f"[] {folder / 'image_decoding.py'}"
 
 
 def test_a_toy_graph_survives_saving() -> None:

@@ -23,10 +23,14 @@ def content(store: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in store.glob("*.mar")}
 
 
-def test_both_variants_are_packed_for_torchserve(exported: Run, archives: ArchiveConfig) -> None:
+def test_all_variants_are_packed_for_torchserve(exported: Run, archives: ArchiveConfig) -> None:
     entries = archive(exported, "toy", archives)
-    assert [entry.version for entry in entries] == ["1.0", "1.0-int8-dynamic"]
-    assert sorted(content(archives.model_store)) == ["toy-1.0-int8-dynamic.mar", "toy-1.0.mar"]
+    assert [entry.version for entry in entries] == ["1.0", "1.0-int8-dynamic", "1.0-int8-static"]
+    assert sorted(content(archives.model_store)) == [
+        "toy-1.0-int8-dynamic.mar",
+        "toy-1.0-int8-static.mar",
+        "toy-1.0.mar",
+    ]
     for entry in entries:
         with zipfile.ZipFile(archives.model_store / entry.file) as packed:
             assert sorted(packed.namelist()) == [
@@ -62,7 +66,7 @@ def test_archives_never_change_and_the_next_release_is_taken(exported: Run, arch
     assert {entry.release for entry in entries} == {"1.1"}
     after = content(archives.model_store)
     assert before.items() < after.items()
-    assert len(read_manifest(archives.model_store)) == 4
+    assert len(read_manifest(archives.model_store)) == 6
 
 
 def test_release_that_is_taken_is_refused_by_name(exported: Run, archives: ArchiveConfig) -> None:
@@ -91,13 +95,9 @@ def test_trainers_at_once_lose_nothing(exported: Run, archives: ArchiveConfig) -
     trainers = [subprocess.Popen([*command, model], cwd=ROOT) for model in ("toy", "toy", "other")]
     assert [trainer.wait(timeout=180) for trainer in trainers] == [0, 0, 0]
     listed = {(entry.model, entry.version): entry for entry in read_manifest(archives.model_store)}
+    releases = [("other", "1.0"), ("toy", "1.0"), ("toy", "1.1")]
     assert sorted(listed) == [
-        ("other", "1.0"),
-        ("other", "1.0-int8-dynamic"),
-        ("toy", "1.0"),
-        ("toy", "1.0-int8-dynamic"),
-        ("toy", "1.1"),
-        ("toy", "1.1-int8-dynamic"),
+        (model, f"{release}{suffix}") for model, release in releases for suffix in ("", "-int8-dynamic", "-int8-static")
     ]
     for entry in listed.values():
         packed = (archives.model_store / entry.file).read_bytes()

@@ -63,7 +63,7 @@ def test_histogram_counts_certain_answers() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_stage_leaves_figures_and_pictures(exported: Run, variant: str) -> None:
-    assert variant in ("fp32", "int8-dynamic")
+    assert variant in ("fp32", "int8-dynamic", "int8-static")
     found = load_evaluation(exported, variant)  # type: ignore[arg-type]
     assert found.report.accuracy >= 0.9
     assert sum(map(sum, found.report.confusion_matrix)) == 60

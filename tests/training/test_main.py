@@ -39,7 +39,11 @@ def test_pipeline_goes_the_whole_way(tmp_path: Path, handler: Path, method: str)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert sorted(path.name for path in store.glob("*.mar")) == ["synthetic-1.0-int8-dynamic.mar", "synthetic-1.0.mar"]
+    assert sorted(path.name for path in store.glob("*.mar")) == [
+        "synthetic-1.0-int8-dynamic.mar",
+        "synthetic-1.0-int8-static.mar",
+        "synthetic-1.0.mar",
+    ]
     (folder,) = (tmp_path / "runs").iterdir()
     run = Run(folder)
     for stage in ("1/6 prepare", "2/6 train", "3/6 evaluate", "4/6 quantize", "5/6 export", "6/6 archive"):

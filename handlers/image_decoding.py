@@ -1,0 +1,121 @@
+"""What clients send becomes pixels of the model's size, or a reason why it cannot.
+
+The file travels inside every archive, beside the handler: preprocessing belongs to a model's version.
+"""
+
+import io
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+# What an item becomes: pixels, uint8 [C, H, W], or why it cannot: {"code", "message"}.
+Pixels = npt.NDArray[np.uint8]
+Problem = dict[str, str]
+
+# The formats that Pillow is let near, by their first bytes. Others it reads run foreign programs (EPS), are guessed
+# from weak marks (TGA), or are no pictures that people send.
+SIGNATURES = {
+    "PNG": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "JPEG": re.compile(rb"\xff\xd8\xff"),
+    "GIF": re.compile(rb"GIF8[79]a"),
+    "WEBP": re.compile(rb"RIFF....WEBP", re.DOTALL),
+    "BMP": re.compile(rb"BM....\x00\x00\x00\x00", re.DOTALL),
+    "TIFF": re.compile(rb"II[*+]\x00|MM\x00[*+]"),
+    "PPM": re.compile(rb"P[1-6]\s"),
+    "JPEG2000": re.compile(rb"\x00\x00\x00\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"),
+    "AVIF": re.compile(rb"....ftypavi[fs]", re.DOTALL),
+}
+NPY_SIGNATURE = b"\x93NUMPY"
+
+
+def problem(code: str, message: str) -> Problem:
+    """Describe why an item or a request is refused."""
+    return {"code": code, "message": message}
+
+
+def decode_item(content: Any, contract: Mapping[str, Any]) -> Pixels | Problem:
+    """Turn what a client sent for one item into uint8 [C, H, W], or say what is wrong with it."""
+    if not isinstance(content, bytes | bytearray):
+        return problem("image_unrecognized", f"An item must be bytes, not {type(content).__name__}.")
+    if not content:
+        return problem("image_empty", "The item has 0 bytes.")
+    if content.startswith(NPY_SIGNATURE):
+        return decode_tensor(content, contract["input"])
+    return decode_image(content, contract)
+
+
+def decode_tensor(content: bytes | bytearray, size: Mapping[str, int]) -> Pixels | Problem:
+    """Read a .npy file that holds uint8 [C, H, W] of exactly the model's size."""
+    shape = (size["channels"], size["height"], size["width"])
+    allowed = f"allowed is uint8 of shape {list(shape)}"
+    stream = io.BytesIO(content)
+    try:
+        # Headers only: nothing is allocated for the shape that a header claims, and nothing is unpickled.
+        version = np.lib.format.read_magic(stream)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        sent_shape, fortran_order, dtype = read_header[version](stream)
+    except Exception as error:  # noqa: BLE001 - a hostile header can break the parser in many ways; this is the border
+        return problem("tensor_invalid", f"The .npy header cannot be read ({brief(error)}); {allowed}.")
+    if dtype != np.uint8 or sent_shape != shape:
+        sent = f"{dtype} of shape {list(sent_shape)}"
+        return problem("tensor_invalid", f"The .npy file holds {sent[:200]}; {allowed}.")
+    data = content[stream.tell() :]
+    expected = size["channels"] * size["height"] * size["width"]
+    if len(data) != expected:
+        return problem("tensor_invalid", f"{len(data)} bytes follow the .npy header; {allowed}: {expected} bytes.")
+    return np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran_order else "C")
+
+
+def decode_image(content: bytes | bytearray, contract: Mapping[str, Any]) -> Pixels | Problem:
+    """Read the first picture of an image file and bring it to the model's size and channels."""
+    name = next((name for name, signature in SIGNATURES.items() if signature.match(content)), None)
+    if name is None:
+        known = ", ".join(SIGNATURES)
+        return problem("image_unrecognized", f"The item is no image of a known format ({known}) and no .npy file.")
+    try:
+        with Image.open(io.BytesIO(content), formats=(name,)) as image:
+            # Before any pixel is decoded; Pillow itself raises from twice as many only, and warns in between.
+            if image.width * image.height > (Image.MAX_IMAGE_PIXELS or 0):
+                return too_many_pixels(name)
+            if image.mode == "F":
+                return problem("image_unsupported", f"The {name} has floating-point pixels; send integers.")
+            return preprocess(image, contract)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return too_many_pixels(name)
+    except Exception as error:  # noqa: BLE001 - decoders raise nearly everything on broken files; this is the border
+        return problem("image_truncated", f"The {name} is cut off or corrupt: {brief(error)}.")
+
+
+def too_many_pixels(name: str) -> Problem:
+    """Refuse a decompression bomb."""
+    return problem("image_too_many_pixels", f"The {name} has more pixels than the {Image.MAX_IMAGE_PIXELS} allowed.")
+
+
+def preprocess(image: Image.Image, contract: Mapping[str, Any]) -> Pixels:
+    """Apply the contract's preprocessing to the first frame: uint8 [C, H, W]."""
+    size, background = contract["input"], contract["preprocessing"]["background"]
+    image.seek(0)
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode == "I" or upright.mode.startswith("I;16"):
+        values = np.asarray(upright).astype(np.int64).clip(0, 65535)
+        upright = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    if upright.has_transparency_data:
+        canvas = Image.new("RGBA", upright.size, (*background, 255))
+        # La (premultiplied) converts to LA only.
+        canvas.alpha_composite((upright.convert("LA") if upright.mode == "La" else upright).convert("RGBA"))
+        upright = canvas
+    if upright.mode == "LAB":  # has no direct way to L
+        upright = upright.convert("RGB")
+    plain = upright.convert("L" if size["channels"] == 1 else "RGB")
+    fitted = ImageOps.fit(plain, (size["width"], size["height"]), method=Image.Resampling.BILINEAR)
+    pixels = np.asarray(fitted)
+    return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def brief(error: Exception) -> str:
+    """Name an exception in one short line."""
+    return f"{type(error).__name__}: {error}"[:200].replace("\n", " ").rstrip(" .:")

@@ -1,0 +1,110 @@
+"""The forms that are recorded are the fastest ones, give the portable one's answers, and are those of the handler."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from handlers import graph_forms
+from training import forms
+from training.artifacts import VARIANTS, Run, Variant
+from training.contract import build_contract
+from training.data.dataset import load_split
+from training.export import load_compiled, load_graph_card
+from training.forms import BATCH_SIZES, FORMS, Choice, Form, apply_form, as_served, choose, find_fastest
+
+SLOW = [10.0] * 6
+
+
+def test_the_handler_knows_the_same_forms() -> None:
+    assert tuple(graph_forms.FORMS) == FORMS
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("variant", ["fp32", "int8-static"])
+def test_the_handler_makes_the_same_of_them(exported: Run, variant: Variant, form: Form) -> None:
+    images, _ = load_split(exported, "test")
+    here = apply_form(load_compiled(exported.graph(variant)), form)
+    there = graph_forms.Loaded(
+        graph_forms.Choice(form), graph_forms.apply_form(load_compiled(exported.graph(variant)), form)
+    )
+    with torch.inference_mode():
+        assert torch.equal(here(images[:5]), there(images[:5]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_contract_says_what_was_measured_and_the_handler_reads_it(exported: Run, variant: Variant) -> None:
+    contract = json.loads(json.dumps(build_contract(exported, variant, model="toy", release="1.0")))
+    optimize = contract["optimize"]
+    assert optimize["num_threads"] == 1
+    assert optimize["batch_sizes"] == [1, 2, 4, 8, 16, 32]
+    assert "portable" in optimize["median_ms"]
+    for times in optimize["median_ms"].values():
+        assert len(times) == 6
+        assert min(times) > 0
+    choices = graph_forms.read_choices(optimize)
+    assert [(each.form, each.max_batch_size) for each in choices] == [
+        (each.form, each.max_batch_size) for each in load_graph_card(exported, variant).optimize.forms
+    ]
+
+
+def test_each_batch_is_answered_by_the_form_for_its_size(exported: Run) -> None:
+    images, _ = load_split(exported, "test")
+    path, variant = exported.graph("fp32"), load_compiled(exported.graph("fp32"))
+    measured = load_graph_card(exported, "fp32").optimize
+    both = forms.Optimize(
+        [Choice("frozen", 4), Choice("optimized", None)], 1, measured.processor, measured.batch_sizes, {}
+    )
+    served = as_served(path, both)
+    with torch.inference_mode():
+        for size in (1, 4, 5, 32):
+            torch.testing.assert_close(served(images[:size]), variant(images[:size]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("median_ms", "expected"),
+    [
+        ({"portable": SLOW}, [Choice("portable", None)]),
+        ({"portable": SLOW, "frozen": [9.9] * 6}, [Choice("portable", None)]),
+        ({"portable": SLOW, "frozen": [9.0] * 6}, [Choice("frozen", None)]),
+        (
+            {"portable": SLOW, "frozen": [5.0] * 3 + [9.0] * 3, "optimized": [9.0] * 3 + [5.0] * 3},
+            [Choice("frozen", 4), Choice("optimized", None)],
+        ),
+        (
+            {"portable": [5.0] + [9.0] * 5, "optimized": [9.0] + [5.0] * 5},
+            [
+                Choice("portable", 1),
+                Choice("optimized", None),
+            ],
+        ),
+        ({"portable": SLOW, "frozen": [5.0] * 6, "optimized": [4.9] + [6.0] * 5}, [Choice("frozen", None)]),
+    ],
+)
+def test_the_least_that_is_fast_is_chosen(median_ms: Any, expected: list[Choice]) -> None:
+    assert choose(median_ms) == expected
+
+
+def test_forms_that_cannot_be_made_or_deviate_are_left_out(
+    exported: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def apply(graph: Any, form: Form) -> Any:
+        match form:
+            case "frozen":
+                raise RuntimeError("no such kernel")
+            case "optimized":
+                return lambda batch: graph(batch) + 1e-3
+            case _:
+                return apply_form(graph, form)
+
+    monkeypatch.setattr(forms, "apply_form", apply)
+    monkeypatch.setattr(forms, "SECONDS_PER_BATCH_SIZE", 0.0)
+    images, _ = load_split(exported, "validation")
+    found = find_fastest(Path(exported.graph("fp32")), images)
+    assert set(found.median_ms) == {"portable", "frozen-channels-last", "optimized-channels-last"}
+    printed = capsys.readouterr().out
+    assert "fp32: no form frozen: no such kernel" in printed
+    assert "fp32: no form optimized, it is off by 0.001" in printed
+    assert found.batch_sizes == list(BATCH_SIZES)
