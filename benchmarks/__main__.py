@@ -32,11 +32,19 @@ def main() -> None:
     tuner.add_argument("--backend", default="", help="grpc, rest or workers; the gateway's default if not given")
     tuner.add_argument("--clients", type=int, default=64)
     tuner.add_argument("--seconds", type=float, default=4)
+    peers = verbs.add_parser("peers", help="sweep the peers' settings, to run each at its best")
+    peers.add_argument("--only", default="", help="start of a line, such as mosec")
+    peers.add_argument("--seconds", type=float, default=3)
     options = parser.parse_args()
     if shutil.which("wrk") is None:
         sys.exit("wrk is missing: `make system-packages` installs it (Debian's package wrk)")
     if options.verb == "bench":
         sys.exit(run_bench(MODES[options.mode], options.only, fresh=options.fresh, publish=options.publish))
+    if options.verb == "peers":
+        from benchmarks.peer_settings import sweep  # noqa: PLC0415
+
+        sweep(prepare("small", quick=True), options.only, options.seconds)
+        return
     from benchmarks.tune import run_tune  # noqa: PLC0415
 
     run_tune(options.store, options.backend, options.clients, options.seconds)
@@ -76,7 +84,9 @@ def build(mode: Mode) -> tuple[dict[str, Workload], dict[str, str]]:
     """Return the workloads, and why others are missing."""
     workloads: dict[str, Workload] = {}
     missing: dict[str, str] = {}
-    names: tuple[Name, ...] = ("small", "small-int8", "big")
+    names: list[Name] = ["small", "small-int8"]
+    if mode.big_systems:
+        names.append("big")
     for name in names:
         try:
             workloads[name] = prepare(name, quick=mode.name == "quick")

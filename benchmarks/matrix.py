@@ -21,7 +21,7 @@ def rotated(tasks: Sequence[Task], repeat: int) -> list[Task]:
 
 def matches(task: Task, cell: str, only: str) -> bool:
     """Tell whether `only`, such as mosec/small/64 or workers or */big, names this cell; nothing names all."""
-    pattern = only.split("/")
+    pattern = only.split("/") if only else []
     return all(fnmatchcase(*pair) for pair in zip([*task.key.split("/"), cell], pattern, strict=False))
 
 

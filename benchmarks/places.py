@@ -5,7 +5,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "benchmarks" / "out"
 PUBLISHED = ROOT / "benchmarks" / "results"
-HANDLER = ROOT / "handlers" / "image_classifier.py"
+HANDLERS = sorted((ROOT / "handlers").glob("*.py"))
 PEERS = ROOT / "benchmarks" / "peers"
 SAMPLES = ROOT / "samples"
 # The product runs in its own environment, without the peers.

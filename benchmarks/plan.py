@@ -44,7 +44,7 @@ MODES = {
         warm_up_seconds=1,
         raw_seconds=0.2,
         systems=("stock", "batching", "grpc", "workers", "litserve", "mosec"),
-        big_systems=("workers",),
+        big_systems=(),
         clients=(1, 8, 64),
         big_clients=(64,),
         rates=(),
@@ -115,7 +115,7 @@ def tasks(mode: Mode, workloads: dict[str, Workload]) -> Sequence[Task]:
             found.append(serving(system, small, mode.clients, mode.rates, direct))
     if int8 := workloads.get("small-int8"):
         found.append(serving("workers", int8, (64,)))
-    if big := workloads.get("big"):
+    if (big := workloads.get("big")) and mode.big_systems:
         found.append(Raw(big, mode.raw_seconds * 2))
         found += [serving(system, big, mode.big_clients) for system in mode.big_systems]
     if small:

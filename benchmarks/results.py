@@ -12,7 +12,7 @@ from benchmarks.places import ROOT
 
 # What decides what is measured. The rest of the harness only shows it.
 SOURCES = ("service", "handlers", "deploy", "benchmarks")
-ONLY_SHOWN = ("report.py", "plot.py", "targets.py", "tune.py", "__main__.py", "results.py")
+ONLY_SHOWN = ("report.py", "plot.py", "targets.py", "tune.py", "__main__.py", "results.py", "peer_settings.py")
 
 
 @dataclass(frozen=True)

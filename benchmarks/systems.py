@@ -28,8 +28,8 @@ NUM_WORKERS = 2
 START_SECONDS = 180.0
 # Wherever a server waits with a spinning thread, it takes the core of the one that works.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)}
-# Each peer's best on two cores, found by hand over sizes of 8 to 64 and waits of 0 to 10 ms: the largest throughput
-# at 64 clients, and of equals the shorter wait, which is the better one at 1 and 8 clients.
+# Each peer's best on two cores by `python -m benchmarks peers`, which sweeps them: the largest throughput at 64
+# clients, and of equals the shorter wait, which is the better one at 1 and 8 clients.
 TORCHSERVE_BATCHING = {"batch_size": 32, "max_batch_delay": 2}
 LITSERVE = {variables.MAX_BATCH_SIZE: "32", variables.MAX_WAIT_MS: "2"}
 MOSEC = {variables.MAX_BATCH_SIZE: "32", variables.MAX_WAIT_MS: "2", variables.STAGES: "1"}
@@ -49,15 +49,15 @@ System = Callable[[Workload], AbstractContextManager[Running]]
 
 
 @contextlib.contextmanager
-def torchserve(store: Path, log: Path, **env: str) -> Iterator[dict[str, int]]:
-    """Run TorchServe as the project runs it, yield its ports."""
+def torchserve(store: Path, log: Path, **env: str) -> Iterator[tuple[dict[str, int], psutil.Process]]:
+    """Run TorchServe as the project runs it, yield its ports and its launcher."""
     names = ("rest", "management", "metrics", "grpc", "grpc_management")
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     settings = {f"TORCHGATE_TORCHSERVE_{name.upper()}_PORT": str(port) for name, port in ports.items()}
     settings |= {"TORCHGATE_MODEL_STORE": str(store), "PYTHON": str(PYTHON)}
     with running([ROOT / "deploy" / "torchserve.sh"], log, {**ONE_THREAD, **settings, **env}) as process:
         _wait(process, log, lambda: httpx.get(f"http://127.0.0.1:{ports['rest']}/ping", timeout=5).status_code == 200)
-        yield ports
+        yield ports, process
 
 
 @contextlib.contextmanager
@@ -87,18 +87,18 @@ def stock(workload: Workload) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def batching(workload: Workload) -> Iterator[Running]:
+def batching(workload: Workload, chosen: Mapping[str, int] = TORCHSERVE_BATCHING) -> Iterator[Running]:
     """TorchServe with the project's tuned properties and its own batching."""
     log = _log("batching", workload)
     # Room for every client that is measured; the project keeps the line in the gateway and has 32 here.
-    with torchserve(batching_store(workload), log, TS_JOB_QUEUE_SIZE="1024") as ports:
-        settings = {**TORCHSERVE_BATCHING, "initial_workers": NUM_WORKERS}
+    with torchserve(batching_store(workload), log, TS_JOB_QUEUE_SIZE="1024") as (ports, process):
+        settings = {**chosen, "initial_workers": NUM_WORKERS}
         httpx.post(
             f"http://127.0.0.1:{ports['management']}/models",
             params={"url": workload.archive.name, "synchronous": "true", **settings},
             timeout=START_SECONDS,
         ).raise_for_status()
-        found = Running(_torchserve_endpoint(workload, ports["rest"]), psutil.Process(), settings=settings)
+        found = Running(_torchserve_endpoint(workload, ports["rest"]), process, settings=settings)
         yield _ready(found, workload, log)
 
 
@@ -125,7 +125,7 @@ def gateway(backend: str, *, store: Path | None = None, options: Mapping[str, st
             direct = None
             if backend != "workers":
                 log_below = log.with_name(f"{log.stem}-torchserve.log")
-                ports = stack.enter_context(torchserve(store or workload.store, log_below, **chosen))
+                ports, _ = stack.enter_context(torchserve(store or workload.store, log_below, **chosen))
                 env |= {f"TORCHGATE_TORCHSERVE_{name.upper()}_PORT": str(each) for name, each in ports.items()}
                 direct = _torchserve_endpoint(workload, ports["rest"])
             process = stack.enter_context(running([PYTHON, "-m", "service", "serve"], log, env))
@@ -135,10 +135,10 @@ def gateway(backend: str, *, store: Path | None = None, options: Mapping[str, st
 
 
 @contextlib.contextmanager
-def litserve(workload: Workload) -> Iterator[Running]:
+def litserve(workload: Workload, chosen: Mapping[str, str] = LITSERVE) -> Iterator[Running]:
     """LitServe with batching and its ZeroMQ queue."""
     (port,) = free_ports(1)
-    settings = {**LITSERVE, variables.NUM_WORKERS: str(NUM_WORKERS)}
+    settings = {**chosen, variables.NUM_WORKERS: str(NUM_WORKERS)}
     env = {**ONE_THREAD, **settings, variables.FOLDER: str(workload.folder)}
     command = [sys.executable, "-m", "benchmarks.peers.litserve_server", str(port)]
     endpoint = Endpoint(port, "/predict", "application/json", workload.bodies("json"))
@@ -147,10 +147,10 @@ def litserve(workload: Workload) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def mosec(workload: Workload) -> Iterator[Running]:
+def mosec(workload: Workload, chosen: Mapping[str, str] = MOSEC) -> Iterator[Running]:
     """Mosec with dynamic batching."""
     (port,) = free_ports(1)
-    settings = {**MOSEC, variables.NUM_WORKERS: str(NUM_WORKERS)}
+    settings = {**chosen, variables.NUM_WORKERS: str(NUM_WORKERS)}
     env = {**ONE_THREAD, **settings, variables.FOLDER: str(workload.folder)}
     command = [sys.executable, "-m", "benchmarks.peers.mosec_server", "--address", "127.0.0.1", "--port", str(port)]
     command += ["--timeout", "20000", "--log-level", "warning"]

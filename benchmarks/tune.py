@@ -19,11 +19,11 @@ from benchmarks.places import WORK
 from benchmarks.raw import EXPECTED
 from benchmarks.systems import gateway
 from benchmarks.workloads import Unavailable, Workload, manifest, write_store
+from handlers.graph_forms import FORMS
 
 WORKERS, THREADS = "TORCHGATE_WORKERS_PER_VERSION", "OMP_NUM_THREADS"
 FORM, LIMIT = "TORCHGATE_GRAPH_FORM", "TORCHGATE_MAX_BATCH_SIZE"
 LIMITS = (8, 16, 32, 64, 128)
-FORMS = ("plain", "frozen", "channels_last", "optimized")
 NUM_FINAL_REPEATS = 3
 TUNED_FILE = "tuned.env"
 

@@ -17,8 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image, ImageOps
 
-from benchmarks.graph import FORM_FILE
-from benchmarks.places import HANDLER, PEERS, PYTHON, ROOT, SAMPLES, WORK
+from benchmarks.places import HANDLERS, PEERS, PYTHON, ROOT, SAMPLES, WORK
 from benchmarks.raw import EXPECTED
 
 Name = Literal["small", "small-int8", "big"]
@@ -130,10 +129,8 @@ def prepare(name: Name, *, quick: bool) -> Workload:
         with zipfile.ZipFile(source / entry["file"]) as archive:
             archive.extractall(folder)
         _write_bodies(workload)
-        for command in (["graph", str(folder), "0.5" if quick else "4"], ["raw", "answers", str(folder)]):
-            module = f"benchmarks.{command[0]}"
-            env = {**os.environ, "OMP_NUM_THREADS": "1"}
-            subprocess.run([sys.executable, "-m", module, *command[1:]], check=True, cwd=ROOT, env=env)
+        command = [sys.executable, "-m", "benchmarks.raw", "answers", str(folder)]
+        subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     return workload
 
 
@@ -170,13 +167,12 @@ def repack(workload: Workload, handler: Path, extra: Sequence[Path]) -> Path:
 
 def batching_store(workload: Workload) -> Path:
     """Return the store for TorchServe's own batching."""
-    folder = workload.folder
-    return repack(workload, PEERS / "torchserve_batching.py", [folder / "contract.json", folder / FORM_FILE])
+    return repack(workload, PEERS / "torchserve_batching.py", [workload.folder / "contract.json"])
 
 
 def poisoned_store(workload: Workload) -> Path:
     """Return the store whose handler raises on a marked item."""
-    return repack(workload, PEERS / "poisoned_handler.py", [workload.folder / "contract.json", HANDLER])
+    return repack(workload, PEERS / "poisoned_handler.py", [workload.folder / "contract.json", *HANDLERS])
 
 
 def _write_bodies(workload: Workload) -> None:
