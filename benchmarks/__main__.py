@@ -58,7 +58,7 @@ def run_bench(mode: Mode, only: str, *, fresh: bool, publish: bool) -> int:
     if fresh:
         shutil.rmtree(results.folder, ignore_errors=True)
     results.failures |= missing
-    accuracy = measure_accuracy(mode, results)
+    accuracy = measure_accuracy(mode, results, may_train=not only)
     matrix.measure(tasks(mode, workloads), mode.repeats, results, only)
     found = lines(results, accuracy)
     minutes = (time.monotonic() - started) / 60
@@ -95,11 +95,13 @@ def build(mode: Mode) -> tuple[dict[str, Workload], dict[str, str]]:
     return workloads, missing
 
 
-def measure_accuracy(mode: Mode, results: Results) -> dict[str, Any] | None:
+def measure_accuracy(mode: Mode, results: Results, *, may_train: bool) -> dict[str, Any] | None:
     """Return what static quantization costs, or None where it is not measured."""
     if not mode.seeds:
         return None
     path = results.folder / ACCURACY
+    if not path.exists() and not may_train:
+        return None
     if not path.exists():
         try:
             found = seeds.static_against_fp32()
