@@ -9,9 +9,14 @@ TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 TORCHGATE_MODEL_STORE ?= model_store
 export TORCHGATE_MODEL_STORE
 READY := $(VENV)/.ready
+# Which part of the benchmark: default, quick (does it work?) or full (the whole matrix).
+BENCH ?= default
+# Clients of `make tune`'s closed loop.
+CLIENTS ?= 64
+PEERS := benchmarks/out/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint fmt train-and-archive system-packages test-system test-compose proto clean
+.PHONY: help setup serve test lint fmt train-and-archive bench tune system-packages test-system test-compose proto clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,11 +36,28 @@ $(READY): pyproject.toml constraints.txt
 serve: setup ## everything: train if model_store/ is empty, then TorchServe and the gateway, until Ctrl-C
 	@$(BIN)/torchgate check
 	@if [ ! -f "$(TORCHGATE_MODEL_STORE)/manifest.json" ]; then $(MAKE) train-and-archive; fi
-	@run=$$(mktemp -d) && trap 'rm -rf "$$run"' EXIT && trap : INT TERM && \
+	@tuned="$(TORCHGATE_MODEL_STORE)/tuned.env"; if [ -f "$$tuned" ]; then echo "settings of $$tuned"; \
+	while IFS='=' read -r name value; do case "$$name" in ''|'#'*) ;; *) \
+	eval "[ -n \"\$${$$name+set}\" ] || export $$name='$$value'" ;; esac; done <"$$tuned"; fi; \
+	run=$$(mktemp -d) && trap 'rm -rf "$$run"' EXIT && trap : INT TERM && \
 	TORCHGATE_RUN_DIR="$$run" TORCHGATE_BIN="$(abspath $(BIN))" $(BIN)/supervisord -c deploy/supervisord.conf
 
 train-and-archive: setup ## data, training, evaluation, quantization, export, archives: runs/ and model_store/
 	$(BIN)/python -m training pipeline
+
+$(PEERS)/.ready: $(READY) benchmarks/requirements.txt constraints.txt
+	$(BIN)/python -m venv --clear $(PEERS)
+	@# It sees the project's packages and adds the peers: nothing in $(VENV) changes.
+	$(BIN)/python -c 'import sys, sysconfig; print(sysconfig.get_paths()["purelib"], file=open(sys.argv[1], "w"))' \
+	  "$$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/project.pth"
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
+	@touch $@
+
+bench: $(PEERS)/.ready ## torchgate and its peers, measured, and the targets held against it; BENCH=quick|full, ONLY=mosec/small/64, FRESH=1, PUBLISH=1
+	$(PEERS)/bin/python -m benchmarks bench --mode $(BENCH) --only '$(ONLY)' $(if $(FRESH),--fresh) $(if $(PUBLISH),--publish)
+
+tune: $(PEERS)/.ready ## the best settings for the archives in model_store/ on this machine, into model_store/tuned.env; CLIENTS=64
+	$(PEERS)/bin/python -m benchmarks tune --store "$(TORCHGATE_MODEL_STORE)" --backend '$(TORCHGATE_BACKEND)' --clients $(CLIENTS)
 
 lint: setup ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -49,10 +71,10 @@ fmt: setup ## put the code into the house format
 test: lint ## linters, types and every test that PyPI can equip, a real TorchServe included
 	$(BIN)/pytest -m "not system"
 
-system-packages: ## Debian packages that test-system needs (uses sudo unless root)
+system-packages: ## Debian packages that test-system and bench need (uses sudo unless root)
 	@as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; set -x; \
 	$$as_root apt-get update -qq && \
-	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus wrk
 
 test-system: setup ## the tests that need system packages; fails, saying what is missing, without them
 	$(BIN)/pytest -m system
@@ -64,6 +86,6 @@ proto: setup ## regenerate the messages of TorchServe's inference API
 	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. service/torchserve/inference.proto
 
 clean: ## remove what was built: environment, runs, archives, caches
-	rm -rf $(VENV) build runs data *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build runs data benchmarks/out *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find model_store -mindepth 1 ! -name README.md -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

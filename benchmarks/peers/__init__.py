@@ -1,0 +1,1 @@
+"""Each peer's server, written as its documentation says."""

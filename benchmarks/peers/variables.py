@@ -1,0 +1,7 @@
+"""How the harness tells a peer's server what to serve; the harness imports no server, since those import the peers."""
+
+FOLDER = "BENCH_FOLDER"  # the unpacked archive
+NUM_WORKERS = "BENCH_WORKERS"
+MAX_BATCH_SIZE = "BENCH_MAX_BATCH_SIZE"
+MAX_WAIT_MS = "BENCH_MAX_WAIT_MS"
+STAGES = "BENCH_STAGES"  # Mosec only: 1 or 2

@@ -1,0 +1,142 @@
+"""Finds the best settings for the archives of a model store on this machine: `make tune`.
+
+One setting is swept at a time, each sweep from the best of the ones before: workers x threads, then the form of the
+graph, then the batch limit. At the end the best runs against the defaults in interleaved repeats, and is kept only if
+it is ahead of them by more than the repeats differ.
+"""
+
+import base64
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from benchmarks.load import closed_loop
+from benchmarks.places import WORK
+from benchmarks.raw import EXPECTED
+from benchmarks.systems import gateway
+from benchmarks.workloads import Unavailable, Workload, manifest, write_store
+from handlers.graph_forms import FORMS
+
+WORKERS, THREADS = "TORCHGATE_WORKERS_PER_VERSION", "OMP_NUM_THREADS"
+FORM, LIMIT = "TORCHGATE_GRAPH_FORM", "TORCHGATE_MAX_BATCH_SIZE"
+LIMITS = (8, 16, 32, 64, 128)
+NUM_FINAL_REPEATS = 3
+TUNED_FILE = "tuned.env"
+
+Setting = Mapping[str, str]
+
+
+def run_tune(store: Path, backend: str, clients: int, seconds: float) -> None:
+    """Sweep, print a table, and leave the best setting in the store as tuned.env, which `make serve` reads."""
+    workload = own_workload(store)
+    tuner = Tuner(workload, backend or os.environ.get("TORCHGATE_BACKEND", "grpc"), clients, seconds)
+    cores = len(os.sched_getaffinity(0))
+    best: dict[str, str] = {}
+    for sweep in (shapes(cores), forms(workload), limits()):
+        best = tuner.best_of(best, sweep)
+    print(f"the best against the defaults, {NUM_FINAL_REPEATS} interleaved repeats")
+    pairs = [(tuner.measure({}), tuner.measure(best)) for _ in range(NUM_FINAL_REPEATS)] if best else []
+    gained = gain(pairs)
+    path = store / TUNED_FILE
+    if gained is None:
+        path.unlink(missing_ok=True)
+        print("nothing is ahead of the defaults by more than the repeats differ; no file is written")
+        return
+    note = f"+{gained:.0%} requests/s over the defaults at {clients} clients, {cores} cores, backend {tuner.backend}"
+    path.write_text(settings_file(best, f"{workload.model} {workload.version}: {note}"))
+    print(f"{note}\n{path}:\n{path.read_text()}")
+
+
+class Tuner:
+    """Measures settings, each under a server of its own."""
+
+    def __init__(self, workload: Workload, backend: str, clients: int, seconds: float) -> None:
+        self.workload = workload
+        self.backend = backend
+        self.clients = clients
+        self.seconds = seconds
+
+    def measure(self, setting: Setting) -> float:
+        """Return requests/s; 0 for what does not start."""
+        name = ", ".join(f"{key.removeprefix('TORCHGATE_').lower()}={value}" for key, value in setting.items())
+        try:
+            with gateway(self.backend, options=setting)(self.workload) as running:
+                closed_loop(running.endpoint, self.clients, self.seconds / 2)
+                outcome = closed_loop(running.endpoint, self.clients, self.seconds)
+        except (RuntimeError, Unavailable) as error:
+            print(f"  {name}: does not start: {str(error).splitlines()[0]}", flush=True)
+            return 0.0
+        speed, p99 = outcome["throughput"], outcome["p99_ms"]
+        print(f"  {name or 'the defaults'}: {speed:.0f}/s, p99 {p99:.1f} ms", flush=True)
+        return float(speed)
+
+    def best_of(self, base: Setting, sweep: Sequence[Setting]) -> dict[str, str]:
+        """Return base with the best of the sweep's settings."""
+        measured = [(self.measure({**base, **each}), {**base, **each}) for each in sweep]
+        return max(measured, key=lambda pair: pair[0])[1] if measured else dict(base)
+
+
+def shapes(cores: int) -> list[Setting]:
+    """Return workers x threads: every way to give each core one thread, and one worker more than that."""
+    pairs = [(workers, cores // workers) for workers in range(1, cores + 1) if cores % workers == 0]
+    return [{WORKERS: str(workers), THREADS: str(threads)} for workers, threads in [*pairs, (cores + 1, 1)]]
+
+
+def forms(workload: Workload) -> list[Setting]:
+    """Return the forms of the graph, if the archive's handler can be told to take one."""
+    with zipfile.ZipFile(workload.archive) as archive:
+        sources = [archive.read(name) for name in archive.namelist() if name.endswith(".py")]
+    return [{FORM: form} for form in FORMS] if any(FORM.encode() in source for source in sources) else []
+
+
+def limits() -> list[Setting]:
+    """Return the batch limits."""
+    return [{LIMIT: str(limit)} for limit in LIMITS]
+
+
+def gain(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return by what share the second of each pair is ahead, None unless its least repeat beats the first's largest."""
+    if not pairs or min(after for _, after in pairs) <= max(before for before, _ in pairs):
+        return None
+    return median(after for _, after in pairs) / median(before for before, _ in pairs) - 1
+
+
+def settings_file(setting: Setting, note: str) -> str:
+    """Return the settings as lines NAME=value, the form that `docker run --env-file` reads, too."""
+    when = datetime.now(UTC).isoformat(timespec="minutes")
+    return "\n".join([f"# Written by `make tune`, {when}", f"# {note}", *_lines(setting)]) + "\n"
+
+
+def _lines(setting: Setting) -> Iterator[str]:
+    yield from (f"{name}={value}" for name, value in sorted(setting.items()))
+
+
+def own_workload(store: Path) -> Workload:
+    """Return the newest fp32 version of the store's own model, with its self-check's images as requests.
+
+    Raises SystemExit, saying why, for a store without archives.
+    """
+    entries = [entry for entry in manifest(store) if entry["variant"] == "fp32"]
+    if not entries:
+        raise SystemExit(f"{store} holds no fp32 archive: `make train-and-archive` makes one")
+    entry = entries[-1]
+    folder = WORK / "tune" / f"{entry['model']}-{entry['version']}"
+    bodies = folder / "bodies"
+    bodies.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(store / entry["file"]) as archive:
+        (folder / "contract.json").write_bytes(archive.read("contract.json"))
+    # A store of its own: the gateway would load all that the user's has, several times for each sweep.
+    write_store(folder / "store", [(store / entry["file"], entry)])
+    workload = Workload("tune", folder, folder / "store", entry["model"], entry["version"], "png")
+    expected = {}
+    contract = workload.contract()
+    for number, case in enumerate(contract["self_check"]["cases"]):
+        (bodies / f"{number}.png").write_bytes(base64.b64decode(case["image_b64"]))
+        best = max(range(len(case["probabilities"])), key=lambda index: case["probabilities"][index])
+        expected[str(number)] = contract["classes"][best]
+    (folder / EXPECTED).write_text(json.dumps(expected))
+    return workload

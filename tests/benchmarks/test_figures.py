@@ -1,0 +1,63 @@
+"""The small sums behind the lines."""
+
+import pytest
+
+from benchmarks.overload import growth
+from benchmarks.poison import BURST, bursts, judge
+from benchmarks.seeds import interval
+from benchmarks.tune import FORM, LIMIT, WORKERS, gain, settings_file, shapes
+
+
+def test_every_other_burst_has_one_poisoned_item() -> None:
+    times, which = bursts(num_rounds=4, num_bodies=11)
+    assert len(times) == len(which) == 4 * BURST
+    assert len(set(times)) == 4
+    for number in range(4):
+        assert which[number * BURST : (number + 1) * BURST].count(10) == number % 2
+
+
+def test_neighbours_are_judged_by_the_worst_of_their_burst() -> None:
+    records = []
+    for number in range(4):
+        for place in range(BURST):
+            poisoned = number % 2 == 1 and place == 0
+            slow = 0.02 if number % 2 == 1 and place == 5 else 0.01
+            records.append((9, 503, 0.5) if poisoned else (0, 200, slow))
+    outcome = judge(records, poisoned=9)
+    assert outcome["ratio"] == pytest.approx(2.0)
+    assert outcome["neighbour_errors"] == 0
+    assert outcome["poisoned_statuses"] == [503, 503]
+    records[1] = (0, 503, 0.01)
+    assert judge(records, poisoned=9)["neighbour_errors"] == 1
+
+
+def test_growth_leaves_out_the_start() -> None:
+    assert growth([10, 50, 100, 100, 100, 100, 110, 110]) == pytest.approx(1.1)
+    assert growth([100]) == 1.0
+
+
+def test_the_interval_is_students() -> None:
+    found = interval([-0.1, 0.0, 0.1])
+    assert found["mean"] == pytest.approx(0)
+    assert found["high"] == pytest.approx(4.303 * 0.1 / 3**0.5)
+    assert found["low"] == pytest.approx(-found["high"])
+
+
+def test_shapes_use_every_core_once_or_one_worker_more() -> None:
+    assert [(each[WORKERS], each["OMP_NUM_THREADS"]) for each in shapes(4)] == [
+        ("1", "4"),
+        ("2", "2"),
+        ("4", "1"),
+        ("5", "1"),
+    ]
+
+
+def test_a_gain_is_one_only_beyond_the_spread() -> None:
+    assert gain([(100, 130), (110, 120), (105, 125)]) == pytest.approx(125 / 105 - 1)
+    assert gain([(100, 130), (121, 120)]) is None
+    assert gain([]) is None
+
+
+def test_the_file_has_one_setting_a_line() -> None:
+    text = settings_file({LIMIT: "16", FORM: "frozen"}, "digits 1.0: +3%")
+    assert text.splitlines()[1:] == ["# digits 1.0: +3%", f"{FORM}=frozen", f"{LIMIT}=16"]

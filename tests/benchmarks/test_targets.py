@@ -1,0 +1,161 @@
+"""Lines, series and rows from cells that were written by hand."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.matrix import matches, measure, rotated
+from benchmarks.report import cell_rows, target_rows
+from benchmarks.results import Results, Series
+from benchmarks.targets import Line, all_met, lines
+from benchmarks.tasks import Put
+from benchmarks.workloads import Unavailable
+
+
+class FakeTask:
+    """Hands over a figure for each cell; remembers what it was asked for."""
+
+    def __init__(self, key: str, *cells: str, fails_with: Exception | None = None) -> None:
+        self.key = key
+        self.cells: Sequence[str] = cells
+        self.fails_with = fails_with
+        self.asked: list[list[str]] = []
+
+    def run(self, wanted: Sequence[str], put: Put) -> None:
+        self.asked.append(list(wanted))
+        for cell in wanted:
+            if self.fails_with is not None:
+                raise self.fails_with
+            put(cell, {"throughput": 1.0, "p50_ms": 1.0, "p99_ms": 1.0, "num_errors": 0})
+
+
+def put(results: Results, task: str, cell: str, throughput: float, p99_ms: float = 10, repeats: int = 3) -> None:
+    for repeat in range(repeats):
+        outcome = {"throughput": throughput + repeat, "p50_ms": p99_ms / 2, "p99_ms": p99_ms + repeat, "num_errors": 0}
+        results.put(task, cell, repeat, outcome)
+
+
+def line(found: list[Line], text: str) -> Line:
+    (one,) = [each for each in found if text in each.what]
+    return one
+
+
+def test_what_is_not_measured_is_not_met(tmp_path: Path) -> None:
+    found = lines(Results(tmp_path), None)
+    assert {each.number for each in found} == {1, 2, 3, 4, 5, 6, 7}
+    assert all(each.figure is None and not each.is_met for each in found)
+    assert not all_met(found)
+
+
+def test_the_better_backend_counts_and_bounds_are_inclusive(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    put(results, "grpc/small", "64", 1099)
+    put(results, "workers/small", "64", 1199)
+    put(results, "mosec/small", "64", 999)
+    found = lines(results, None)
+    mosec = line(found, "64 clients: workers / mosec")
+    assert mosec.figure == pytest.approx(1.2)
+    assert mosec.is_met
+    assert line(found, "64 clients: through TorchServe, grpc / mosec").figure == pytest.approx(1.1)
+    assert Line(1, "", 1.1, ">=", 1.1).is_met
+    assert not Line(1, "", 1.1, "<=", 1.0).is_met
+
+
+def test_a_tail_within_the_spread_of_the_best_peer_is_no_worse(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    put(results, "workers/small", "64", 1000, p99_ms=11)  # 11, 12, 13
+    put(results, "mosec/small", "64", 1000, p99_ms=10)  # 10, 11, 12: its upper end is our median
+    put(results, "stock/small", "64", 100, p99_ms=500)
+    no_worse = line(lines(results, None), "64 clients: p99 of workers")
+    assert no_worse.figure == pytest.approx(1.0)
+    assert no_worse.is_met
+    assert "mosec" in no_worse.what
+
+
+def test_accuracy_counts_in_both_directions(tmp_path: Path) -> None:
+    found = lines(Results(tmp_path), {"mean": -0.7})
+    assert not line(found, "accuracy").is_met
+    assert line(lines(Results(tmp_path), {"mean": -0.2}), "accuracy").is_met
+
+
+def test_an_error_in_one_repeat_is_an_error(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for repeat, errors in enumerate([0, 0, 1]):
+        figures = ("good_per_capacity", "refused_p99_ms", "memory_growth", "speed_after")
+        results.put(
+            "overload-workers/small", "overload", repeat, dict.fromkeys(figures, 1.0) | {"other_errors": errors}
+        )
+    assert not line(lines(results, None), "other errors").is_met
+
+
+def test_rows_show_spread_and_verdict(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    put(results, "mosec/small", "64", 999)
+    assert "| mosec | small | 64 clients | 1000 (999-1001) |" in "\n".join(cell_rows(results))
+    outcome: dict[str, Any] = {"sent": 30, "seconds": 2.0, "statuses": {"429": {"count": 10}}}
+    outcome["statuses"]["200"] = {"count": 18, "p50_ms": 5.0, "p99_ms": 9.0}
+    results.put("workers/small", "rate-150", 0, outcome)
+    assert "150 % of capacity | 9 (9-9) | 5 (5-5) | 9 (9-9) | 10 | 2 |" in "\n".join(cell_rows(results))
+    rows = target_rows([Line(3, "big", 0.9, ">=", 0.93), Line(4, "edge", None, ">=", 0.5, aim=0.6)])
+    assert rows[2:] == [
+        "| 3 | big | 0.9 | >= 0.93 | FALLS SHORT |",
+        "| 4 | edge | not measured | >= 0.5 (aim 0.6) | FALLS SHORT |",
+    ]
+
+
+def test_series() -> None:
+    series = Series((3.0, 1.0, 2.0))
+    assert (series.median, series.low, series.high, str(series)) == (2.0, 1.0, 3.0, "2 (1-3)")
+
+
+def test_a_run_is_taken_up_where_it_was_left(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    put(results, "mosec/small", "1", 10, repeats=1)
+    task = FakeTask("mosec/small", "1", "8")
+    measure([task], 2, results)
+    assert task.asked == [["8"], ["1", "8"]]
+    measure([task], 2, results)
+    assert len(task.asked) == 2
+
+
+def test_only_measures_the_named_cells_again(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    one, other = FakeTask("mosec/small", "1", "8"), FakeTask("stock/small", "1", "8")
+    measure([one, other], 1, results, only="mosec/small/8")
+    measure([one, other], 1, results, only="*/*/8")
+    assert one.asked == [["8"], ["8"]]
+    assert other.asked == [["8"]]
+
+
+def test_what_cannot_be_measured_keeps_nothing_else_from_it(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    missing = FakeTask("workers/small", "1", fails_with=Unavailable("not built"))
+    broken = FakeTask("stock/small", "1", fails_with=RuntimeError("does not answer"))
+    task = FakeTask("mosec/small", "1")
+    measure([missing, broken, task], 3, results)
+    assert [len(each.asked) for each in (missing, broken, task)] == [1, 1, 3]
+    assert results.failures == {"workers/small": "not built", "stock/small": "RuntimeError: does not answer"}
+
+
+def test_every_repeat_has_another_order() -> None:
+    tasks = [FakeTask(f"{number}/small", "1") for number in range(7)]
+    orders = [[task.key for task in rotated(tasks, repeat)] for repeat in range(5)]
+    assert len({order[0] for order in orders}) == 5
+    assert all(sorted(order) == sorted(orders[0]) for order in orders)
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        ("", True),
+        ("mosec", True),
+        ("mosec/small", True),
+        ("*/small/64", True),
+        ("mosec/small/6", False),
+        ("grpc", False),
+    ],
+)
+def test_patterns(only: str, expected: bool) -> None:
+    assert matches(FakeTask("mosec/small", "64"), "64", only) is expected
