@@ -156,7 +156,7 @@ def read_choices(optimize: Mapping[str, Any] | None) -> list[Choice]:
     choices = [Choice(each["form"], each.get("max_batch_size")) for each in optimize["forms"]]
     bounds = [choice.max_batch_size for choice in choices]
     if not 1 <= len(choices) <= MOST_FORMS or bounds[-1] is not None or not all(bounds[:-1]):
-        raise ValueError(f"{len(choices)} forms up to {bounds}; allowed are one or {MOST_FORMS}, the last without a bound")
+        raise ValueError(f"{len(choices)} forms up to {bounds}; allowed: one to {MOST_FORMS}, the last without a bound")
     for choice in choices:
         if choice.form not in FORMS:
             raise ValueError(f"there is no form {choice.form!r}")

@@ -351,6 +351,14 @@ def test_a_bad_item_fails_alone(handler: ImageClassifier) -> None:
     assert codes == ["image_empty", "image_too_many_pixels", "image_unrecognized"]
 
 
+def test_decoding_has_an_end(handler: ImageClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_classifier, "DECODE_SECONDS", 0.0)
+    answer = handler.predict([images.rgb_png()] * 3, 1, probabilities=False)
+    first, *others = answer["results"]
+    assert "top_k" in first
+    assert [each["error"]["code"] for each in others] == ["decode_timeout"] * 2
+
+
 def test_a_batch_of_bad_items_only_is_answered(handler: ImageClassifier) -> None:
     answer, status = call(handler, packed(b"", b"junk"))
     assert (status, [set(result) for result in answer["results"]]) == (200, [{"error"}, {"error"}])
