@@ -1,5 +1,6 @@
 """Batches to TorchServe over gRPC."""
 
+import time
 from collections.abc import Sequence
 
 import grpc
@@ -48,10 +49,12 @@ class GrpcBackend:
         fields = dict(zip(item_keys(len(items)), items, strict=True))
         fields[OPTIONS_KEY] = pack_options(options)
         request = PredictionsRequest(model_name=target.model, model_version=target.version, input=fields)
+        started = time.monotonic()
         try:
             response: PredictionResponse = await self._predictions(request, timeout=timeout_seconds)
         except grpc.aio.AioRpcError as error:
-            raise _translate(error, timeout_seconds) from error
+            is_late = time.monotonic() - started >= timeout_seconds
+            raise _translate(error, is_late, timeout_seconds) from error
         return parse_answer(response.prediction)
 
     async def close(self) -> None:
@@ -60,12 +63,13 @@ class GrpcBackend:
             await self._channel.close()
 
 
-def _translate(error: grpc.aio.AioRpcError, timeout_seconds: float) -> BackendError:
+def _translate(error: grpc.aio.AioRpcError, is_late: bool, timeout_seconds: float) -> BackendError:
     details = " ".join((error.details() or "").split())[:300]
     code = error.code()
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+    # Both ends keep the deadline; where the server is first, it calls that a cancellation.
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED or (is_late and code is grpc.StatusCode.CANCELLED):
         return BackendTimeout(round(timeout_seconds * 1000))
     # TorchServe says most things with INTERNAL and a text, and a worker's death with RESOURCE_EXHAUSTED.
-    if code is grpc.StatusCode.UNAVAILABLE:
+    if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}:
         return BackendUnavailable(details)
     return failure(f"{code.name}: {details}")
