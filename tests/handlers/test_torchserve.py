@@ -364,6 +364,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_it(store: Path, name: str) 
             assert server.process is not None
             assert server.process.wait(60) == 1
             assert f"127.0.0.1:{server.ports[name]}" in server.log
+            assert f"TORCHGATE_TORCHSERVE_{name.upper()}_PORT" in server.log
             assert "already in use" in server.log
             assert list(server.temporary.iterdir()) == []
         finally:
