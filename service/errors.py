@@ -20,6 +20,7 @@ GatewayError
 ├── Draining                     503  repeat it later, elsewhere
 ├── BackendError                      a batch as a whole got no answer; raised by backends alone
 │   ├── BackendUnavailable       503
+│   │   └── WorkerDied           503  which may be the batch's own doing
 │   ├── BackendFailed            503
 │   └── BackendTimeout           504
 └── DeadlineExceeded             504
@@ -231,6 +232,14 @@ class BackendUnavailable(BackendError):
     reason: str
     code = "backend_unavailable"
     sentence = "The model server is unavailable: {reason}."
+
+
+@dataclass(eq=False)
+class WorkerDied(BackendUnavailable):
+    """The worker died while it worked on the batch."""
+
+    code = "worker_died"
+    sentence = "The worker died while it worked on this: {reason}."
 
 
 @dataclass(eq=False)

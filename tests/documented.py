@@ -51,18 +51,17 @@ def error_rows() -> list[str]:
     """One row per error of the tree: status, code, when."""
     rows = [
         f"| {error.status} | `{error.code}` | {(error.__doc__ or '').strip().splitlines()[0]} |"
-        for error in _leaves(errors.GatewayError)
+        for error in _with_a_sentence(errors.GatewayError)
         if error is not errors.ImageRejected
     ]
     return sorted(rows)
 
 
-def _leaves(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]:
+def _with_a_sentence(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]:
     for each in kind.__subclasses__():
-        if each.__subclasses__():
-            yield from _leaves(each)
-        else:
+        if "sentence" in vars(each):
             yield each
+        yield from _with_a_sentence(each)
 
 
 def image_codes() -> set[str]:

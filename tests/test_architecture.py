@@ -27,6 +27,7 @@ RANKS = {
     "catalog": 2,
     "batcher": 3,
     "torchserve": 3,
+    "workers": 3,
     "deployment": 4,
     "fleet": 5,
     "router": 6,
