@@ -77,11 +77,17 @@ class Connection:
         if num_bytes:
             self._unsent[0] = memoryview(self._unsent[0])[num_bytes:]
 
-    def _readable(self) -> None:
+    def read_now(self) -> None:
+        """Take in what has come, without waiting for the event loop to say so."""
+        while self._open and self._readable():
+            pass
+
+    def _readable(self) -> bool:
+        """Read once; tell whether there was anything."""
         try:
             data = self._socket.recv(READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
             data = b""
         self._received += data
@@ -94,3 +100,4 @@ class Connection:
         if (wrong or not data) and self._open:
             self.close()
             self._on_end(wrong)
+        return True

@@ -46,6 +46,14 @@ def end_with(parent: int) -> None:
         sys.exit(1)
 
 
+def reason_of(error: BaseException) -> str:
+    """Name an exception in one line; behind TorchServe's "no such handler" is what its import raised."""
+    while isinstance(error, ImportError) and error.__context__ is not None:
+        error = error.__context__
+    kind = "" if type(error) is RuntimeError else f"{type(error).__name__}: "
+    return " ".join(f"{kind}{error}".split())[:LONGEST_REASON].rstrip(".")
+
+
 def serve(connection: Connection) -> None:
     """Answer the gateway until it closes the connection."""
     import ts  # noqa: PLC0415 - the kernel is asked first: this takes seconds
@@ -67,8 +75,7 @@ def serve(connection: Connection) -> None:
             )
         except Exception as error:  # whatever a foreign handler raises: it is told to the gateway
             logger.exception("%s cannot be loaded", name)
-            kind = "" if type(error) is RuntimeError else f"{type(error).__name__}: "
-            return None, f"{kind}{error}"[:LONGEST_REASON], 500
+            return None, reason_of(error), 500
         return service, "loaded", 200
 
     worker.load_model = load

@@ -7,7 +7,7 @@ from collections import deque
 logger = logging.getLogger(__name__)
 
 LONGEST_LINE_BYTES = 4096
-LINES_PER_SECOND = 50
+LINES_PER_SECOND = 200  # room for a long traceback
 LINES_REMEMBERED = 20
 
 

@@ -21,8 +21,6 @@ Ending = Literal["died", "timeout", "answer", "memory", "closed"]
 
 # One that runs and the next one: the worker finds it in its socket and never idles in between.
 BATCHES_PER_WORKER = 2
-# An event loop that was held up may see a timer before the answer that lies in the socket.
-GRACE_SECONDS = 0.02
 LAST_WORDS_SECONDS = 1.0
 EXIT_SECONDS = 2.0
 
@@ -181,14 +179,15 @@ class Worker:
 
     def _first_begins(self) -> None:
         self.first_since = time.monotonic()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._in_flight[0].timeout_seconds, self._late)
-
-    def _late(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._too_late)
-
-    def _too_late(self) -> None:
         batch = self._in_flight[0]
+        self._timer = asyncio.get_running_loop().call_later(batch.timeout_seconds, self._late, batch)
+
+    def _late(self, batch: Batch) -> None:
+        """The limit has passed; an event loop that was held up may not have come to read the answer yet."""
+        assert self._connection is not None
+        self._connection.read_now()
+        if not self._in_flight or self._in_flight[0] is not batch:
+            return
         batch.fail(BackendTimeout(round(batch.timeout_seconds * 1000)))
         self.kill("timeout")
 
