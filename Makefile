@@ -8,6 +8,9 @@ TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 # Where the gateway and the trainer keep archives; the same setting the programs read.
 TORCHGATE_MODEL_STORE ?= model_store
 export TORCHGATE_MODEL_STORE
+# What runs the models: grpc or rest (a TorchServe beside the gateway), or workers (the gateway itself, no Java).
+BACKEND ?= $(or $(TORCHGATE_BACKEND),grpc)
+export TORCHGATE_BACKEND = $(BACKEND)
 READY := $(VENV)/.ready
 # Which part of the benchmark: default, quick (does it work?) or full (the whole matrix).
 BENCH ?= default
@@ -33,14 +36,16 @@ $(READY): pyproject.toml constraints.txt
 	  -e '.[training,torchserve,dev]'
 	@touch $@
 
-serve: setup ## everything: train if model_store/ is empty, then TorchServe and the gateway, until Ctrl-C
+serve: setup ## everything: train if model_store/ is empty, then TorchServe and the gateway, until Ctrl-C; BACKEND=workers: the gateway alone
 	@$(BIN)/torchgate check
 	@if [ ! -f "$(TORCHGATE_MODEL_STORE)/manifest.json" ]; then $(MAKE) train-and-archive; fi
 	@tuned="$(TORCHGATE_MODEL_STORE)/tuned.env"; if [ -f "$$tuned" ]; then echo "settings of $$tuned"; \
 	while IFS='=' read -r name value; do case "$$name" in ''|'#'*) ;; *) \
 	eval "[ -n \"\$${$$name+set}\" ] || export $$name='$$value'" ;; esac; done <"$$tuned"; fi; \
 	run=$$(mktemp -d) && trap 'rm -rf "$$run"' EXIT && trap : INT TERM && \
-	TORCHGATE_RUN_DIR="$$run" TORCHGATE_BIN="$(abspath $(BIN))" $(BIN)/supervisord -c deploy/supervisord.conf
+	TORCHGATE_WITH_TORCHSERVE=$(if $(filter workers,$(BACKEND)),false,true) \
+	TORCHGATE_RUN_DIR="$$run" TORCHGATE_BIN="$(abspath $(BIN))" $(BIN)/supervisord -c deploy/supervisord.conf && \
+	if [ -e "$$run/failed" ]; then exit 1; fi
 
 train-and-archive: setup ## data, training, evaluation, quantization, export, archives: runs/ and model_store/
 	$(BIN)/python -m training pipeline

@@ -69,9 +69,11 @@ export TS_CONFIG_FILE TS_INFERENCE_ADDRESS TS_MANAGEMENT_ADDRESS TS_METRICS_ADDR
 export TS_GRPC_INFERENCE_ADDRESS TS_GRPC_MANAGEMENT_ADDRESS TS_GRPC_INFERENCE_PORT TS_GRPC_MANAGEMENT_PORT
 
 # Java would name a port that is taken in the middle of a stack trace, and not the variable that changes it.
-"$python" - "REST $TS_INFERENCE_ADDRESS" "MANAGEMENT $TS_MANAGEMENT_ADDRESS" "METRICS $TS_METRICS_ADDRESS" \
-    "GRPC $TS_GRPC_INFERENCE_ADDRESS:$TS_GRPC_INFERENCE_PORT" \
-    "GRPC_MANAGEMENT $TS_GRPC_MANAGEMENT_ADDRESS:$TS_GRPC_MANAGEMENT_PORT" <<'CHECK' || exit 1
+"$python" - "TORCHGATE_TORCHSERVE_REST_PORT $TS_INFERENCE_ADDRESS" \
+    "TORCHGATE_TORCHSERVE_MANAGEMENT_PORT $TS_MANAGEMENT_ADDRESS" \
+    "TORCHGATE_TORCHSERVE_METRICS_PORT $TS_METRICS_ADDRESS" \
+    "TORCHGATE_TORCHSERVE_GRPC_PORT $TS_GRPC_INFERENCE_ADDRESS:$TS_GRPC_INFERENCE_PORT" \
+    "TORCHGATE_TORCHSERVE_GRPC_MANAGEMENT_PORT $TS_GRPC_MANAGEMENT_ADDRESS:$TS_GRPC_MANAGEMENT_PORT" <<'CHECK' || exit 1
 import socket, sys
 for each in sys.argv[1:]:
     name, address = each.split()
@@ -80,7 +82,7 @@ for each in sys.argv[1:]:
         socket.create_server((host, int(port))).close()
     except (OSError, ValueError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        sys.exit(f"torchserve.sh: cannot listen on {host}:{port} (TORCHGATE_TORCHSERVE_{name}_PORT): {reason}")
+        sys.exit(f"torchserve.sh: cannot listen on {host}:{port} ({name}): {reason}")
 CHECK
 
 # Workers share the cores as processes. A second thread in one would spin in OpenMP while Java wants its core.

@@ -23,6 +23,7 @@ from service.settings import Settings
 from service.torchserve.grpc import GrpcBackend
 from service.torchserve.management import TorchServeControl
 from service.torchserve.rest import RestBackend
+from service.workers.backend import Workers
 
 logger = logging.getLogger(__name__)
 
@@ -31,27 +32,28 @@ DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions 
 RESPONSE_TIMEOUT_MARGIN_SECONDS = 30
 
 
-def make_backend(settings: Settings) -> Backend:
-    """Return the backend that the settings name."""
+def make_seam(settings: Settings, metrics: Metrics) -> tuple[Backend, ModelControl]:
+    """Return the backend that the settings name, and its control."""
+    if settings.backend == "workers":
+        workers = Workers(settings, metrics)
+        return workers, workers
     host = settings.torchserve_host
-    if settings.backend == "rest":
-        return RestBackend(f"http://{host}:{settings.torchserve_rest_port}")
-    return GrpcBackend(f"{host}:{settings.torchserve_grpc_port}")
-
-
-def make_control(settings: Settings) -> ModelControl:
-    """Return the control of the backend that the settings name."""
-    return TorchServeControl(
+    control = TorchServeControl(
         f"http://{settings.torchserve_host}:{settings.torchserve_management_port}",
         load_timeout_seconds=settings.load_timeout_seconds,
         response_timeout_seconds=settings.backend_timeout_ms // 1000 + RESPONSE_TIMEOUT_MARGIN_SECONDS,
     )
+    if settings.backend == "rest":
+        return RestBackend(f"http://{host}:{settings.torchserve_rest_port}"), control
+    return GrpcBackend(f"{host}:{settings.torchserve_grpc_port}"), control
 
 
 def create_app(settings: Settings, backend: Backend | None = None, control: ModelControl | None = None) -> ASGIApp:
     """Return the gateway; a test may put its own backend and control at the seam."""
     metrics = Metrics()
-    fleet = Fleet(settings, backend or make_backend(settings), control or make_control(settings), metrics)
+    if backend is None or control is None:
+        backend, control = make_seam(settings, metrics)
+    fleet = Fleet(settings, backend, control, metrics)
     router = Router(fleet, settings.default_model)
 
     @asynccontextmanager

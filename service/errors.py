@@ -150,6 +150,7 @@ class WorkerDied(BackendUnavailable):
     """The worker that had the batch died; it is being replaced."""
 
     code = "worker_died"
+    sentence = "The worker died while it worked on this: {reason}."
     may_be_one_image = True
 
 

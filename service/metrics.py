@@ -151,6 +151,18 @@ class Metrics:
             _VERSION,
             registry=registry,
         )
+        self.worker_restarts = Counter(
+            "torchgate_worker_restarts_total",
+            "Workers replaced, by why: died, timeout, memory, answer (one that made no sense). Backend workers only.",
+            (*_VERSION, "reason"),
+            registry=registry,
+        )
+        self.worker_memory = Gauge(
+            "torchgate_worker_memory_bytes",
+            "Resident memory of a worker. Backend workers only.",
+            (*_VERSION, "worker"),
+            registry=registry,
+        )
         self.model_ready = Gauge(
             "torchgate_model_ready", "1 while a version answers requests, else 0.", _VERSION, registry=registry
         )

@@ -1,5 +1,8 @@
 """Every option of the gateway, once: name, default, unit, help, bounds and cross-checks."""
 
+import shutil
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Self
 
@@ -25,7 +28,18 @@ class Settings(BaseSettings):
     )
     workers_per_version: int = Field(2, ge=1, le=256, description="Worker processes for each loaded version.")
 
-    backend: Literal["grpc", "rest"] = Field("grpc", description="How batches travel to TorchServe.")
+    backend: Literal["grpc", "rest", "workers"] = Field(
+        "grpc", description="How batches travel: to TorchServe by gRPC or REST, or to its workers, run by the gateway."
+    )
+    worker_python: str | None = Field(
+        None, description="Backend workers: Python with torchserve for the workers; unset means the gateway's own."
+    )
+    threads_per_worker: int = Field(1, ge=1, le=256, description="Backend workers: threads of each worker.")
+    worker_max_bytes: int = Field(
+        0,
+        ge=0,
+        description="Backend workers: memory beyond which a worker is replaced; 0 is its share of half the memory.",
+    )
     torchserve_host: str = Field("127.0.0.1", description="Host that TorchServe runs on.")
     torchserve_grpc_port: int = Field(7070, ge=1, le=65535, description="TorchServe's gRPC inference port.")
     torchserve_rest_port: int = Field(8080, ge=1, le=65535, description="TorchServe's REST inference port.")
@@ -80,7 +94,20 @@ class Settings(BaseSettings):
                     f"{env_name(smaller)}={getattr(self, smaller)} must not exceed "
                     f"{env_name(larger)}={getattr(self, larger)}"
                 )
+        if self.backend == "workers":
+            self._check_worker_python()
         return self
+
+    def _check_worker_python(self) -> None:
+        """See that the workers' Python is there; only the gateway's own can be asked for torchserve without a start."""
+        if self.worker_python is not None:
+            if shutil.which(self.worker_python) is None:
+                raise ValueError(f"{env_name('worker_python')}={self.worker_python} cannot be run")
+        elif missing := [name for name in ("ts", "torch", "yaml") if find_spec(name) is None]:
+            raise ValueError(
+                f"{env_name('backend')}=workers: {sys.executable} has no {', '.join(missing)}; install the extra "
+                f"'torchserve' or name a Python that has it in {env_name('worker_python')}"
+            )
 
 
 def env_name(field: str) -> str:

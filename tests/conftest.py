@@ -4,9 +4,9 @@ import signal
 
 import pytest
 
-from tests.stack import gateway, torchserve, trained
+from tests.stack import gateway, loaded_torchserve, torchserve, trained
 
-__all__ = ["anyio_backend", "gateway", "torchserve", "trained"]
+__all__ = ["anyio_backend", "gateway", "loaded_torchserve", "torchserve", "trained"]
 
 
 # A shell without job control starts its background jobs with SIGINT ignored, and what is ignored stays so in every

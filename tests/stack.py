@@ -1,4 +1,4 @@
-"""A model that was trained a minute ago, a TorchServe and a gateway over it."""
+"""A model that was trained a minute ago, a TorchServe and gateways over it, or over workers of their own."""
 
 import subprocess
 import sys
@@ -44,6 +44,17 @@ def gateway_over(torchserve: TorchServeProcess, **env: str) -> GatewayProcess:
     )
 
 
+def gateway_of_workers(store: Path, **env: str) -> GatewayProcess:
+    """Return a gateway, not started yet, that runs its workers itself."""
+    options = {
+        "TORCHGATE_BACKEND": "workers",
+        "TORCHGATE_MODEL_STORE": str(store),
+        "TORCHGATE_HEALTH_INTERVAL_SECONDS": "0.2",
+        "TORCHGATE_MAX_BATCH_SIZE": "64",
+    }
+    return GatewayProcess(**options | env)
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The synthetic preset, trained once for the session."""
@@ -57,9 +68,21 @@ def torchserve(trained: Trained) -> Iterator[TorchServeProcess]:
         yield process
 
 
-@pytest.fixture(scope="session", params=["grpc", "rest"])
-def gateway(request: pytest.FixtureRequest, torchserve: TorchServeProcess) -> Iterator[GatewayProcess]:
-    """A gateway over it, by each of the two backends."""
-    with gateway_over(torchserve, TORCHGATE_BACKEND=request.param) as process:
+@pytest.fixture(scope="session")
+def loaded_torchserve(torchserve: TorchServeProcess) -> TorchServeProcess:
+    """The same, once a gateway has loaded it."""
+    with gateway_over(torchserve) as process:
+        process.until_every_version_is_ready()
+    return torchserve
+
+
+@pytest.fixture(scope="session", params=["grpc", "rest", "workers"])
+def gateway(request: pytest.FixtureRequest, trained: Trained) -> Iterator[GatewayProcess]:
+    """A gateway by each of the three backends."""
+    if request.param == "workers":
+        process = gateway_of_workers(trained.store)
+    else:
+        process = gateway_over(request.getfixturevalue("loaded_torchserve"), TORCHGATE_BACKEND=request.param)
+    with process:
         process.until_every_version_is_ready()
         yield process

@@ -15,6 +15,8 @@ FORBIDDEN = {
     "handlers": ("service", "training", "benchmarks", "tests", "ts", "fastapi", "httpx"),
     "training": ("service", "handlers", "benchmarks", "tests", "ts", "fastapi", "httpx"),
 }
+# Runs in processes of its own, where torch and TorchServe are.
+WORKERS_PROGRAM = ROOT / "service" / "workers" / "launch.py"
 # Inside the gateway: a module may import only modules of a lower or the same rank; nothing below app knows HTTP.
 RANKS = {
     "settings": 0,
@@ -32,6 +34,7 @@ RANKS = {
     "queue": 3,
     "batcher": 4,
     "torchserve": 3,
+    "workers": 3,
     "deployment": 4,
     "fleet": 5,
     "router": 6,
@@ -72,7 +75,9 @@ def test_rooms_do_not_import_each_other(room: str) -> None:
     assert sources(room)
     for path in sources(room):
         for name in imports(path):
-            assert name.split(".")[0] not in FORBIDDEN[room], f"{path.relative_to(ROOT)} imports {name}"
+            if path != WORKERS_PROGRAM:
+                assert name.split(".")[0] not in FORBIDDEN[room], f"{path.relative_to(ROOT)} imports {name}"
+            assert name != f"{room}.workers.launch", "it is a program, for a process of its own"
 
 
 def test_arrows_inside_the_gateway_point_one_way() -> None:

@@ -1,18 +1,19 @@
-"""The seam's promises, kept by each backend and by the control over a real TorchServe."""
+"""The seam's promises, kept by each backend and each control over real workers."""
 
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from service.app import make_backend, make_control
+from service.app import make_seam
 from service.backend import Backend, BatchOptions, ItemError, ModelControl, ProbabilityVector, Ranking, Target
 from service.errors import BackendError, BackendTimeout, BackendUnavailable
+from service.metrics import Metrics
 from service.settings import Settings
 from tests import images
 from tests.end_to_end.test_images import bars
-from tests.gateway import GatewayProcess
 from tests.stack import Trained
 from tests.torchserve_process import TorchServeProcess, free_ports
 
@@ -23,19 +24,35 @@ INT8 = Target("synthetic", "1.0-int8-dynamic")
 BARS = images.encode(bars(True), "PNG")
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for the module, so that workers are started once for it."""
+    return "asyncio"
+
+
 def settings_for(torchserve: TorchServeProcess, kind: str = "grpc", **options: int) -> Settings:
     ports = {f"torchserve_{name}_port": torchserve.ports[name] for name in ("grpc", "rest", "management")}
     return Settings.model_validate({"backend": kind, **ports, **options})
 
 
-@pytest.fixture(params=["grpc", "rest"])
-async def backend(
-    request: pytest.FixtureRequest, torchserve: TorchServeProcess, gateway: GatewayProcess
-) -> AsyncIterator[Backend]:
-    """Each backend, over a TorchServe that a gateway has filled."""
-    each = make_backend(settings_for(torchserve, request.param))
+def settings_of_workers(store: Path) -> Settings:
+    return Settings.model_validate({"backend": "workers", "model_store": store})
+
+
+@pytest.fixture(scope="module", params=["grpc", "rest", "workers"])
+async def backend(request: pytest.FixtureRequest, trained: Trained) -> AsyncIterator[Backend]:
+    """Each backend: over a TorchServe that a gateway has filled, or with a worker of its own."""
+    if request.param == "workers":
+        settings = settings_of_workers(trained.store)
+    else:
+        settings = settings_for(request.getfixturevalue("loaded_torchserve"), request.param)
+    each, control = make_seam(settings, Metrics())
     await each.start()
+    await control.start()
+    if request.param == "workers":
+        await control.load(FP32, "synthetic-1.0.mar", 1)
     yield each
+    await control.close()
     await each.close()
 
 
@@ -76,7 +93,7 @@ async def test_a_wait_has_a_limit(backend: Backend) -> None:
 async def test_a_server_that_is_not_there_is_unavailable(kind: str) -> None:
     (port,) = free_ports(1)
     settings = Settings.model_validate({"backend": kind, "torchserve_grpc_port": port, "torchserve_rest_port": port})
-    backend = make_backend(settings)
+    backend, _ = make_seam(settings, Metrics())
     await backend.start()
     try:
         with pytest.raises(BackendUnavailable):
@@ -85,34 +102,47 @@ async def test_a_server_that_is_not_there_is_unavailable(kind: str) -> None:
         await backend.close()
 
 
-async def test_versions_are_loaded_scaled_and_unloaded(trained: Trained) -> None:
-    with TorchServeProcess(trained.store) as torchserve:
-        control: ModelControl = make_control(settings_for(torchserve))
-        await control.start()
-        try:
-            assert await control.survey() == {}
+@pytest.fixture(scope="module", params=["torchserve", "workers"])
+def settings_of_an_empty_one(request: pytest.FixtureRequest, trained: Trained) -> Iterator[Settings]:
+    """Each kind of control, with nothing loaded."""
+    if request.param == "workers":
+        yield settings_of_workers(trained.store)
+    else:
+        with TorchServeProcess(trained.store) as torchserve:
+            yield settings_for(torchserve)
+
+
+async def test_versions_are_loaded_scaled_and_unloaded(settings_of_an_empty_one: Settings) -> None:
+    control: ModelControl
+    _, control = make_seam(settings_of_an_empty_one, Metrics())
+    await control.start()
+    try:
+        assert await control.survey() == {}
+        await control.load(FP32, "synthetic-1.0.mar", 1)
+        await control.load(INT8, "synthetic-1.0-int8-dynamic.mar", 1)
+        assert {target: status.num_ready for target, status in (await control.survey()).items()} == {
+            FP32: 1,
+            INT8: 1,
+        }
+        assert (await control.contract(FP32))["version"] == "1.0"
+        assert (await control.contract(INT8))["variant"] == "int8-dynamic"
+        await control.scale(INT8, 2)
+        assert (await control.survey())[INT8].num_workers_wanted == 2
+        with pytest.raises(BackendError, match=r"already registered|409"):
             await control.load(FP32, "synthetic-1.0.mar", 1)
-            await control.load(INT8, "synthetic-1.0-int8-dynamic.mar", 1)
-            assert {target: status.num_ready for target, status in (await control.survey()).items()} == {
-                FP32: 1,
-                INT8: 1,
-            }
-            assert (await control.contract(FP32))["version"] == "1.0"
-            assert (await control.contract(INT8))["variant"] == "int8-dynamic"
-            await control.scale(INT8, 2)
-            assert (await control.survey())[INT8].num_workers_wanted == 2
-            with pytest.raises(BackendError, match=r"already registered|409"):
-                await control.load(FP32, "synthetic-1.0.mar", 1)
-            with pytest.raises(BackendError):
-                await control.load(Target("synthetic", "7.0"), "synthetic-7.0.mar", 1)
-            await control.unload(FP32)  # TorchServe's default version, with another beside it
-            await control.unload(INT8)
-            assert await control.survey() == {}
-        finally:
-            await control.close()
-        torchserve.stop()
-        control = make_control(settings_for(torchserve))
-        await control.start()
-        with pytest.raises(BackendUnavailable):
-            await control.survey()
+        with pytest.raises(BackendError):
+            await control.load(Target("synthetic", "7.0"), "synthetic-7.0.mar", 1)
+        await control.unload(FP32)  # the default version of TorchServe, with another beside it
+        await control.unload(INT8)
+        assert await control.survey() == {}
+    finally:
         await control.close()
+
+
+async def test_a_control_says_when_its_server_is_not_there() -> None:
+    (port,) = free_ports(1)
+    _, control = make_seam(Settings(torchserve_management_port=port), Metrics())
+    await control.start()
+    with pytest.raises(BackendUnavailable):
+        await control.survey()
+    await control.close()

@@ -129,7 +129,7 @@ async def by_many_clients(gateway: GatewayProcess, version: str, files: list[byt
 @pytest.mark.parametrize("version", list(TOLERANCE))
 def test_every_way_gives_the_same_answers(
     trained: Trained,
-    torchserve: TorchServeProcess,
+    loaded_torchserve: TorchServeProcess,
     gateway: GatewayProcess,
     batch: Batch,
     classes: list[str],
@@ -140,8 +140,8 @@ def test_every_way_gives_the_same_answers(
     with torch.inference_mode():
         eager = load_variant(run, variant).eval()(batch.tensors).numpy()
         file = torch.jit.load(str(run.graph(variant))).eval()(batch.tensors).numpy()  # type: ignore[no-untyped-call]
-    by_rest = directly_by_rest(torchserve, version, batch.files)
-    by_grpc = directly_by_grpc(torchserve, version, batch.files)
+    by_rest = directly_by_rest(loaded_torchserve, version, batch.files)
+    by_grpc = directly_by_grpc(loaded_torchserve, version, batch.files)
     document, batch_size = by_the_gateway_at_once(gateway, version, batch.files)
     at_once = from_answer(document, version, classes)
     one_by_one = np.concatenate(
@@ -165,9 +165,9 @@ def test_every_way_gives_the_same_answers(
 
 
 def test_a_plain_image_straight_to_torchserve(
-    torchserve: TorchServeProcess, gateway: GatewayProcess, batch: Batch
+    loaded_torchserve: TorchServeProcess, gateway: GatewayProcess, batch: Batch
 ) -> None:
-    url = f"{torchserve.rest_url}/predictions/{MODEL}/1.0"
+    url = f"{loaded_torchserve.rest_url}/predictions/{MODEL}/1.0"
     plain = httpx.put(url, content=batch.files[0], timeout=60, trust_env=False).raise_for_status().json()
     document, _ = by_the_gateway_at_once(gateway, "1.0", batch.files[:1])
     assert plain == document["predictions"][0]

@@ -19,6 +19,10 @@ from service.settings import Settings, env_name, explain
         ),
         ({"TORCHGATE_DRAIN_SECONDS": "inf"}, ["TORCHGATE_DRAIN_SECONDS", "inf", "finite"]),
         ({"TORCHGATE_MAX_BATCH_BYTES": "200000000"}, ["TORCHGATE_MAX_BATCH_BYTES", "200000000", "125829120"]),
+        (
+            {"TORCHGATE_BACKEND": "workers", "TORCHGATE_WORKER_PYTHON": "/nowhere/python"},
+            ["TORCHGATE_WORKER_PYTHON", "/nowhere/python"],
+        ),
         ({"TORCHGATE_DEADLINE_MS": "90000"}, ["TORCHGATE_DEADLINE_MS", "TORCHGATE_MAX_DEADLINE_MS", "60000"]),
     ],
 )
@@ -30,6 +34,16 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, env: dict[str
     text = explain(caught.value)
     for part in named:
         assert part in text, text
+
+
+def test_workers_need_torchserve_and_the_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.settings.find_spec", lambda name: None)
+    assert Settings(backend="grpc").backend == "grpc"
+    assert Settings(backend="workers", worker_python="sh").worker_python == "sh"  # asked when it is started
+    with pytest.raises(ValidationError) as caught:
+        Settings(backend="workers")
+    assert "TORCHGATE_BACKEND=workers" in explain(caught.value)
+    assert "TORCHGATE_WORKER_PYTHON" in explain(caught.value)
 
 
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,68 @@
+"""The gateway's private folder for unpacked archives and its workers' temporary files.
+
+A lock lies in it while its gateway lives, so that the next gateway can tell what one that was killed left behind.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+PREFIX = "torchgate-workers-"
+LOCK = "lock"
+
+
+class PrivateFolder:
+    """Made when it is first asked for, for this user alone; gone after `remove`."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._lock = -1
+
+    def path(self) -> Path:
+        """Return the folder. Blocks on disk; OSError when the system does not make it."""
+        if self._path is None:
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+            try:
+                # Locked before it has its name: a sweep never sees it unlocked.
+                new = folder / f"{LOCK}.new"
+                self._lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+                new.rename(folder / LOCK)
+            except OSError:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            self._path = folder
+        return self._path
+
+    def temporary(self) -> Path:
+        """Return the folder in it for the workers' temporary files."""
+        folder = self.path() / "tmp"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    def remove(self) -> None:
+        """Delete it. Blocks on disk."""
+        if self._path is not None:
+            shutil.rmtree(self._path, ignore_errors=True)
+            os.close(self._lock)
+            self._path = None
+
+
+def sweep() -> list[Path]:
+    """Delete this user's folders whose gateway is gone; return them. Blocks on disk."""
+    swept = []
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # another sweep, or a gateway that cleans up, was faster; or it is locked
+            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+                continue
+            lock = os.open(folder / LOCK, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+                swept.append(folder)
+            finally:
+                os.close(lock)
+    return swept

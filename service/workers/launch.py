@@ -1,0 +1,98 @@
+"""The program of one worker process: it ends with the gateway, and speaks TorchServe's worker protocol on a socket.
+
+Run as a file, by a Python that has torchserve and need not have this package: `python -P launch.py PARENT_PID FD`.
+It imports torch before it is told what to load, so that a spare one has that behind it.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("torchgate")
+
+PR_SET_PDEATHSIG = 1
+READ_BYTES = 64 * 1024
+LONGEST_REASON = 2000
+
+
+class Connection:
+    """The gateway's socket as TorchServe's worker uses it, read through a buffer.
+
+    Its reader asks for every length and every name on its own: some 200 system calls for a batch of 32 images.
+    """
+
+    def __init__(self, raw: socket.socket) -> None:
+        self._reader = raw.makefile("rb", buffering=READ_BYTES)
+        self.sendall = raw.sendall
+
+    def recv(self, num_bytes: int) -> bytes:
+        """Return so many bytes, fewer only at the end."""
+        data: bytes = self._reader.read(num_bytes)
+        return data
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent is gone, however that happens."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:  # it went before the kernel was asked
+        sys.exit(1)
+
+
+def reason_of(error: BaseException) -> str:
+    """Name an exception in one line; behind TorchServe's "no such handler" is what its import raised."""
+    while isinstance(error, ImportError) and error.__context__ is not None:
+        error = error.__context__
+    kind = "" if type(error) is RuntimeError else f"{type(error).__name__}: "
+    return " ".join(f"{kind}{error}".split())[:LONGEST_REASON].rstrip(".")
+
+
+def serve(connection: Connection) -> None:
+    """Answer the gateway until it closes the connection."""
+    import ts  # noqa: PLC0415 - the kernel is asked first: this takes seconds
+    from ts.model_loader import ModelLoaderFactory  # noqa: PLC0415
+    from ts.model_service_worker import TorchModelServiceWorker  # noqa: PLC0415
+
+    metrics = Path(ts.__file__).parent / "configs" / "metrics.yaml"
+    worker = TorchModelServiceWorker("unix", "unused.0", metrics_config=str(metrics))
+
+    def load(request: dict[str, Any]) -> tuple[Any, str, int]:
+        """Load as TorchServe's own method does, which keeps the reason of a failure to itself."""
+        name, folder, handler = (bytes(request[key]).decode() for key in ("modelName", "modelPath", "handler"))
+        sys.path.insert(0, folder)
+        os.chdir(folder)
+        worker.metrics_cache.model_name = name
+        try:
+            service = ModelLoaderFactory.get_model_loader().load(
+                name, folder, handler, request.get("gpu"), request["batchSize"], None, True, worker.metrics_cache
+            )
+        except Exception as error:  # whatever a foreign handler raises: it is told to the gateway
+            logger.exception("%s cannot be loaded", name)
+            return None, reason_of(error), 500
+        return service, "loaded", 200
+
+    worker.load_model = load
+    worker.handle_connection(connection)
+
+
+def main() -> None:
+    """Run one worker; its exit status is 0 when the gateway closed the connection."""
+    parent, descriptor = int(sys.argv[1]), int(sys.argv[2])
+    end_with(parent)
+    with contextlib.suppress(OSError):  # if memory runs out, rather a worker than the gateway
+        Path("/proc/self/oom_score_adj").write_text("500")
+    faulthandler.enable()
+    # TorchServe's workers note every batch at INFO.
+    logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s", level=logging.WARNING)
+    serve(Connection(socket.socket(fileno=descriptor)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""What a worker prints, line by line into the gateway's log; neither long lines nor many of them can flood it."""
+
+import logging
+import time
+from collections import deque
+
+logger = logging.getLogger(__name__)
+
+LONGEST_LINE_BYTES = 4096
+LINES_PER_SECOND = 200  # room for a long traceback
+LINES_REMEMBERED = 20
+
+
+class Output:
+    """Splits bytes into lines, logs them, remembers the last ones."""
+
+    def __init__(self) -> None:
+        self.name = "worker"
+        self._rest = b""
+        self._skipping = False  # the end of a line that was too long
+        self._window_started = 0.0
+        self._num_in_window = 0
+        self._num_left_out = 0
+        self._last: deque[str] = deque(maxlen=LINES_REMEMBERED)
+
+    @property
+    def last_line(self) -> str:
+        """Return the last line that says something; empty if there was none."""
+        return next((line for line in reversed(self._last) if line.strip()), "").strip()
+
+    def feed(self, data: bytes) -> None:
+        """Take in what was printed, whole lines or not."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if self._skipping:
+                self._skipping = False
+            else:
+                self._say(line)
+        if len(self._rest) > LONGEST_LINE_BYTES:
+            if not self._skipping:
+                self._say(self._rest)
+            self._rest, self._skipping = b"", True
+
+    def end(self) -> None:
+        """Log what is left."""
+        if self._rest and not self._skipping:
+            self._say(self._rest)
+        self._rest = b""
+        self._admit_left_out()
+
+    def _say(self, line: bytes) -> None:
+        text = line[:LONGEST_LINE_BYTES].decode(errors="replace").rstrip()
+        self._last.append(text)
+        now = time.monotonic()
+        if now - self._window_started >= 1:
+            self._admit_left_out()
+            self._window_started, self._num_in_window = now, 0
+        self._num_in_window += 1
+        if self._num_in_window > LINES_PER_SECOND:
+            self._num_left_out += 1
+        else:
+            logger.info("%s: %s", self.name, text)
+
+    def _admit_left_out(self) -> None:
+        if self._num_left_out:
+            logger.warning("%s printed %d more lines, left out here", self.name, self._num_left_out)
+            self._num_left_out = 0

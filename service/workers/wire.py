@@ -1,0 +1,143 @@
+"""The protocol of TorchServe's Python workers: big-endian int32, strings after their length, -1 ends a list."""
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+_INT = struct.Struct("!i")
+_END = _INT.pack(-1)
+_NO_TYPE = _INT.pack(0)
+ON_CPU = -1
+
+MAX_TEXT_BYTES = 64 * 1024
+MAX_HEADERS = 100
+# 1,024 items with 1,000 probabilities each are some 22 MB of JSON.
+MAX_BODY_BYTES = 256 * 1024 * 1024
+
+
+class WireError(Exception):
+    """What came is no answer of a worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker says to one command; a load has no request in it, a batch exactly one."""
+
+    code: int
+    message: str
+    request: int | None = None
+    status: int = 200
+    body: bytes = b""
+
+
+class _Incomplete(Exception):
+    """The rest has not come yet."""
+
+
+def pack_load(model: str, folder: str, handler: str) -> bytes:
+    """Return the command to load what lies in `folder`."""
+    return b"".join(
+        (
+            b"L",
+            _text(model),
+            _text(folder),
+            _INT.pack(1),  # one request carries a whole batch
+            _text(handler),
+            _INT.pack(ON_CPU),
+            _text(""),  # no envelope
+            b"\x01",  # Pillow's limit of pixels stays
+        )
+    )
+
+
+def pack_request(number: int, fields: Iterable[tuple[str, bytes]], headers: Mapping[str, str]) -> list[bytes]:
+    """Return the command to answer one request, in pieces: a field's bytes are a piece as they are, not copied."""
+    head = [b"I", _text(str(number)), *(_text(name) + _text(value) for name, value in headers.items()), _END]
+    pieces = [b"".join(head)]
+    for name, value in fields:
+        pieces += (_field_head(name) + _INT.pack(len(value)), value)
+    pieces.append(_END + _END)  # of the fields, of the requests
+    return pieces
+
+
+@cache
+def _field_head(name: str) -> bytes:
+    return _text(name) + _NO_TYPE
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return _INT.pack(len(encoded)) + encoded
+
+
+def take_answer(received: bytearray) -> Answer | None:
+    """Remove the first answer from `received` and return it; None while it is not whole.
+
+    Raises:
+        WireError: it is no answer, or one past the bounds.
+    """
+    cursor = _Cursor(received)
+    try:
+        answer = _read_answer(cursor)
+    except _Incomplete:
+        return None
+    except UnicodeDecodeError as error:
+        raise WireError(f"a text is not UTF-8: {error}") from error
+    del received[: cursor.at]
+    return answer
+
+
+def _read_answer(cursor: "_Cursor") -> Answer:
+    code, message = cursor.integer(), cursor.text()
+    length = cursor.integer()
+    if length == -1:
+        return Answer(code, message)
+    name = cursor.take(_bounded(length, MAX_TEXT_BYTES))
+    cursor.text()  # its content type
+    status = cursor.integer()
+    cursor.text()  # its reason phrase
+    for _ in range(_bounded(cursor.integer(), MAX_HEADERS)):
+        cursor.text()
+        cursor.text()
+    body = cursor.take(_bounded(cursor.integer(), MAX_BODY_BYTES))
+    if cursor.integer() != -1:
+        raise WireError("it answers more than was asked")
+    if not name.isdigit():
+        raise WireError(f"it answers {name[:100]!r}, which is no number of a request")
+    return Answer(code, message, int(name), status, body)
+
+
+def _bounded(value: int, largest: int) -> int:
+    if not 0 <= value <= largest:
+        raise WireError(f"a length of {value}; 0 to {largest} are allowed")
+    return value
+
+
+class _Cursor:
+    """Reads values from a buffer that may end too early; a length is checked before anything waits for its bytes."""
+
+    __slots__ = ("_buffer", "at")
+
+    def __init__(self, buffer: bytearray) -> None:
+        self._buffer = buffer
+        self.at = 0
+
+    def integer(self) -> int:
+        end = self.at + _INT.size
+        if end > len(self._buffer):
+            raise _Incomplete
+        (value,) = _INT.unpack_from(self._buffer, self.at)
+        self.at = end
+        return int(value)
+
+    def take(self, num_bytes: int) -> bytes:
+        end = self.at + num_bytes
+        if end > len(self._buffer):
+            raise _Incomplete
+        part = bytes(memoryview(self._buffer)[self.at : end])
+        self.at = end
+        return part
+
+    def text(self) -> str:
+        return self.take(_bounded(self.integer(), MAX_TEXT_BYTES)).decode()

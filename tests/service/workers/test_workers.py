@@ -1,0 +1,271 @@
+"""Real worker processes and what goes wrong with them: who is hurt, who is not, and what is left."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from service.backend import BatchAnswer, BatchOptions, ItemError, Ranking
+from service.errors import BackendError, BackendFailed, BackendTimeout, BackendUnavailable, WorkerDied
+from service.metrics import Metrics
+from service.settings import Settings
+from service.workers.backend import Workers
+from tests.odd_archive import FILE, HANDLER, TARGET, write_archive
+
+pytestmark = pytest.mark.anyio
+
+LIMIT_BYTES = 700_000_000
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for the module, so that workers are started once for it."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def metrics() -> Metrics:
+    return Metrics()
+
+
+def make_workers(store: Path, metrics: Metrics | None = None, **options: object) -> Workers:
+    fields = {"backend": "workers", "model_store": store, "health_interval_seconds": 0.1, **options}
+    return Workers(Settings.model_validate(fields), metrics or Metrics())
+
+
+@pytest.fixture(scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory, metrics: Metrics) -> AsyncIterator[Workers]:
+    """Two workers, shared: each test waits until both are there."""
+    store = tmp_path_factory.mktemp("store")
+    write_archive(store / FILE)
+    os.environ["TORCHGATE_SECRET"] = "secret"  # noqa: S105
+    workers = make_workers(store, metrics, worker_max_bytes=LIMIT_BYTES)
+    await workers.start()
+    await workers.load(TARGET, FILE, 2)
+    del os.environ["TORCHGATE_SECRET"]
+    yield workers
+    await workers.close()
+    assert not worker_processes()
+
+
+@pytest.fixture
+async def workers(running: Workers) -> Workers:
+    await until_ready(running, 2)
+    return running
+
+
+async def until_ready(workers: Workers, num_workers: int) -> None:
+    async with asyncio.timeout(SECONDS):
+        while (await workers.survey())[TARGET].worker_states.get("ready", 0) != num_workers:
+            await asyncio.sleep(0.01)
+
+
+def worker_processes() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if any("launch.py" in part for part in each.cmdline())]
+
+
+def names_in(folder: Path) -> list[str]:
+    return [each.name for each in folder.iterdir()]
+
+
+async def ask(workers: Workers, *items: str, timeout_seconds: float = SECONDS) -> BatchAnswer:
+    return await workers.predict(TARGET, [item.encode() for item in items], BatchOptions(top_k=1), timeout_seconds)
+
+
+async def pids(workers: Workers) -> set[int]:
+    """Return the ids of the workers that answer."""
+    found: set[int] = set()
+    while len(found) < 2:
+        for answer in await asyncio.gather(*(ask(workers, "pid:", "sleep:0.05") for _ in range(2))):
+            assert isinstance(answer.results[0], ItemError)
+            found.add(int(answer.results[0].message))
+    return found
+
+
+def chosen(answer: BatchAnswer) -> int:
+    (result,) = answer.results
+    assert isinstance(result, Ranking)
+    return result.top_k[0][0]
+
+
+def restarts(metrics: Metrics, reason: str) -> float:
+    labels = {"model": "odd", "version": "1.0", "reason": reason}
+    return metrics.registry.get_sample_value("torchgate_worker_restarts_total", labels) or 0.0
+
+
+async def outcomes_beside(workers: Workers, bad: str, timeout_seconds: float) -> BaseException | BatchAnswer:
+    """Send a batch and, while it runs, six others; return how it ended, once each of them had its own answer.
+
+    Four of them are in sockets at any time, one of those behind the bad one.
+    """
+    task = asyncio.create_task(ask(workers, bad, timeout_seconds=timeout_seconds))
+    await asyncio.sleep(0)
+    others = await asyncio.gather(*(ask(workers, f"class:{i % 4}") for i in range(6)))
+    assert [chosen(other) for other in others] == [i % 4 for i in range(6)]
+    (outcome,) = await asyncio.gather(task, return_exceptions=True)
+    return outcome
+
+
+async def test_one_that_dies_takes_its_own_batch_alone(workers: Workers, metrics: Metrics) -> None:
+    before = restarts(metrics, "died")
+    outcome = await outcomes_beside(workers, "exit:3", SECONDS)
+    assert isinstance(outcome, WorkerDied)
+    assert "exit status 3" in str(outcome)
+    await until_ready(workers, 2)
+    assert restarts(metrics, "died") == before + 1
+
+
+async def test_one_that_passes_its_limit_is_replaced(workers: Workers, metrics: Metrics) -> None:
+    before = restarts(metrics, "timeout")
+    outcome = await outcomes_beside(workers, "sleep:600", 0.5)
+    assert isinstance(outcome, BackendTimeout)
+    await until_ready(workers, 2)
+    assert restarts(metrics, "timeout") == before + 1
+
+
+async def test_one_that_is_stopped_is_replaced(workers: Workers) -> None:
+    before = await pids(workers)
+    stopped = min(before)
+    os.kill(stopped, signal.SIGSTOP)
+    outcomes = await asyncio.gather(
+        *(ask(workers, f"class:{i % 4}", timeout_seconds=1) for i in range(8)), return_exceptions=True
+    )
+    late = [outcome for outcome in outcomes if isinstance(outcome, BackendTimeout)]
+    right = [i for i, each in enumerate(outcomes) if isinstance(each, BatchAnswer) and chosen(each) == i % 4]
+    assert (len(late), len(right)) == (1, 7)
+    await until_ready(workers, 2)
+    assert stopped not in await pids(workers)
+
+
+async def test_a_batch_behind_another_has_its_own_time(workers: Workers) -> None:
+    slow = [asyncio.create_task(ask(workers, "sleep:1")) for _ in range(2)]
+    await asyncio.sleep(0)
+    answers = await asyncio.gather(*(ask(workers, "class:1", timeout_seconds=0.5) for _ in range(4)))
+    assert [chosen(answer) for answer in answers] == [1] * 4
+    await asyncio.gather(*slow)
+
+
+async def test_a_caller_that_leaves_does_not_shift_the_answers(workers: Workers) -> None:
+    for _ in range(5):
+        leaving = [asyncio.create_task(ask(workers, "sleep:0.01")) for _ in range(3)]
+        staying = [asyncio.create_task(ask(workers, f"class:{i % 4}")) for i in range(8)]
+        await asyncio.sleep(0)
+        leaving[0].cancel()
+        leaving[2].cancel()
+        assert [chosen(answer) for answer in await asyncio.gather(*staying)] == [i % 4 for i in range(8)]
+        await asyncio.gather(*leaving, return_exceptions=True)
+
+
+async def test_an_exception_in_the_handler_fails_its_batch(workers: Workers) -> None:
+    outcome = await outcomes_beside(workers, "raise:no", SECONDS)
+    assert isinstance(outcome, BackendFailed)
+    assert not isinstance(outcome, WorkerDied)
+
+
+async def test_large_batches_arrive_whole(workers: Workers) -> None:
+    item = "class:3" + " " * 5_000_000
+    answers = await asyncio.gather(*(ask(workers, *[item] * 8) for _ in range(6)))
+    assert [len(answer.results) for answer in answers] == [8] * 6
+
+
+async def test_one_that_leaks_is_replaced_and_nobody_notices(workers: Workers, metrics: Metrics) -> None:
+    before = await pids(workers)
+    await ask(workers, f"leak:{LIMIT_BYTES}")
+    async with asyncio.timeout(SECONDS):
+        number = 0
+        while restarts(metrics, "memory") == 0 or (await workers.survey())[TARGET].num_ready < 2:
+            number += 1
+            assert chosen(await ask(workers, f"class:{number % 4}")) == number % 4
+    async with asyncio.timeout(SECONDS):
+        while len(left := before & {each.pid for each in worker_processes()}) != 1:
+            await asyncio.sleep(0.01)
+    assert left <= await pids(workers)
+
+
+async def test_the_gateway_s_secrets_stay_its_own(workers: Workers) -> None:
+    environment = (await workers.contract(TARGET))["runtime"]["environment"]
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert environment["TS_DECODE_INPUT_REQUEST"] == "false"
+    assert not [name for name in environment if name.startswith("TORCHGATE_")]
+
+
+async def test_output_is_logged_and_bounded(workers: Workers, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "service.workers.output")
+    await ask(workers, "print:100000", "print:5")
+    async with asyncio.timeout(SECONDS):
+        while not any(record.getMessage().endswith(": xxxxx") for record in caplog.records):
+            await asyncio.sleep(0.01)
+    assert max(len(record.getMessage()) for record in caplog.records) < 5000
+
+
+@pytest.mark.parametrize(
+    ("at_load", "handler", "words"),
+    [
+        ("raise RuntimeError('the weights are sour')", HANDLER, "the weights are sour"),
+        ("os._exit(7)", HANDLER, "exit status 7"),
+        ("print('I see a tunnel'); os.kill(os.getpid(), 11)", HANDLER, "killed by SIGSEGV"),
+        ("", "this is no Python", "SyntaxError"),
+        ("", "import nothing_that_exists", "nothing_that_exists"),
+        ("time.sleep(600)", HANDLER, "did not answer within 8000 ms"),
+    ],
+)
+async def test_a_load_that_fails_says_why_and_leaves_nothing(
+    tmp_path: Path, at_load: str, handler: str, words: str
+) -> None:
+    write_archive(tmp_path / FILE, at_load, handler)
+    workers = make_workers(tmp_path, load_timeout_seconds=8)
+    await workers.start()
+    others = set(worker_processes())
+    try:
+        with pytest.raises(BackendError, match=words):
+            await workers.load(TARGET, FILE, 1)
+        assert await workers.survey() == {}
+        assert set(worker_processes()) <= others
+        with pytest.raises(BackendUnavailable):
+            await ask(workers, "class:1")
+    finally:
+        await workers.close()
+
+
+async def test_a_worker_too_large_for_its_bound_does_not_load(tmp_path: Path) -> None:
+    write_archive(tmp_path / FILE)
+    workers = make_workers(tmp_path, worker_max_bytes=1_000_000)
+    await workers.start()
+    with pytest.raises(BackendFailed, match="TORCHGATE_WORKER_MAX_BYTES"):
+        await workers.load(TARGET, FILE, 1)
+    await workers.close()
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    write_archive(tmp_path / FILE)
+    others = set(worker_processes())
+    workers = make_workers(tmp_path)
+    await workers.start()
+    loading = asyncio.create_task(workers.load(TARGET, FILE, 2))
+    async with asyncio.timeout(SECONDS):
+        while len(set(worker_processes()) - others) < 2:
+            await asyncio.sleep(0.001)
+    loading.cancel()
+    await asyncio.gather(loading, return_exceptions=True)
+    assert set(worker_processes()) <= others
+    await workers.close()
+    assert names_in(tmp_path) == [FILE]
+
+
+async def test_a_python_without_torchserve_says_so(tmp_path: Path) -> None:
+    write_archive(tmp_path / FILE)
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o700)
+    workers = make_workers(tmp_path, worker_python=str(bare))
+    await workers.start()
+    with pytest.raises(BackendFailed, match="No module named 'ts'"):
+        await workers.load(TARGET, FILE, 1)
+    await workers.close()
