@@ -9,8 +9,11 @@ TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 TORCHGATE_MODEL_STORE ?= model_store
 export TORCHGATE_MODEL_STORE
 # What runs the models: grpc or rest (a TorchServe beside the gateway), or workers (the gateway itself, no Java).
-BACKEND ?= $(or $(TORCHGATE_BACKEND),grpc)
-export TORCHGATE_BACKEND = $(BACKEND)
+ifdef BACKEND
+TORCHGATE_BACKEND := $(BACKEND)
+endif
+TORCHGATE_BACKEND ?= grpc
+export TORCHGATE_BACKEND
 READY := $(VENV)/.ready
 # Which part of the benchmark: default, quick (does it work?) or full (the whole matrix).
 BENCH ?= default
@@ -43,7 +46,7 @@ serve: setup ## everything: train if model_store/ is empty, then TorchServe and 
 	while IFS='=' read -r name value; do case "$$name" in ''|'#'*) ;; *) \
 	eval "[ -n \"\$${$$name+set}\" ] || export $$name='$$value'" ;; esac; done <"$$tuned"; fi; \
 	run=$$(mktemp -d) && trap 'rm -rf "$$run"' EXIT && trap : INT TERM && \
-	TORCHGATE_WITH_TORCHSERVE=$(if $(filter workers,$(BACKEND)),false,true) \
+	TORCHGATE_WITH_TORCHSERVE=$(if $(filter workers,$(TORCHGATE_BACKEND)),false,true) \
 	TORCHGATE_RUN_DIR="$$run" TORCHGATE_BIN="$(abspath $(BIN))" $(BIN)/supervisord -c deploy/supervisord.conf && \
 	if [ -e "$$run/failed" ]; then exit 1; fi
 

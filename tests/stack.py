@@ -40,6 +40,7 @@ def gateway_over(torchserve: TorchServeProcess, **env: str) -> GatewayProcess:
         TORCHGATE_TORCHSERVE_MANAGEMENT_PORT=str(torchserve.ports["management"]),
         TORCHGATE_HEALTH_INTERVAL_SECONDS="0.2",
         TORCHGATE_MAX_BATCH_SIZE="64",
+        TORCHGATE_LATENCY_OBJECTIVE_MS="60000",  # one batch of 64 is looked at, however slow the machine
         **env,
     )
 
