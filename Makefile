@@ -9,8 +9,10 @@ TORCH_INDEX_URL ?= https://download.pytorch.org/whl/cpu
 TORCHGATE_MODEL_STORE ?= model_store
 export TORCHGATE_MODEL_STORE
 # What runs the models: grpc or rest (a TorchServe beside the gateway), or workers (the gateway itself, no Java).
-BACKEND ?= $(or $(TORCHGATE_BACKEND),grpc)
-export TORCHGATE_BACKEND = $(BACKEND)
+ifndef BACKEND
+BACKEND := $(or $(TORCHGATE_BACKEND),grpc)
+endif
+serve: export TORCHGATE_BACKEND := $(BACKEND)
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
