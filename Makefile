@@ -13,7 +13,7 @@ ifdef BACKEND
 TORCHGATE_BACKEND := $(BACKEND)
 endif
 TORCHGATE_BACKEND ?= grpc
-export TORCHGATE_BACKEND
+serve: export TORCHGATE_BACKEND := $(TORCHGATE_BACKEND)
 READY := $(VENV)/.ready
 # Which part of the benchmark: default, quick (does it work?) or full (the whole matrix).
 BENCH ?= default
