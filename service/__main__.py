@@ -1,6 +1,7 @@
 """The `torchgate` command: settings, then the application, then uvicorn."""
 
 import argparse
+import gc
 import logging
 import math
 import socket
@@ -64,7 +65,12 @@ def serve(settings: Settings, listener: socket.socket) -> None:
         proxy_headers=False,
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    server = uvicorn.Server(config)
+    # What has been imported stays: the garbage collector need not look through it again and again, which would hold
+    # up every request for a tenth of a second.
+    gc.collect()
+    gc.freeze()
+    server.run(sockets=[listener])
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -145,11 +145,12 @@ class Batcher:
     def _require_time(self, call: Call, num_items: int, now: float) -> None:
         if not self._num_running:
             return  # nothing is ahead; and what is believed of the backend can only be corrected by asking it
-        seconds = self._forecast.seconds_until(self._queue.num_before(call), num_items)
+        call.submitted_at = now
+        call.foreseen_seconds = seconds = self._forecast.seconds_until(self._queue.num_before(call), num_items)
         left = call.deadline - now
-        if seconds > left:
+        if seconds * self._forecast.margin > left:
             # In so much time what is too much now will be done, and the same request would get through.
-            wait_seconds = max(math.ceil(seconds - left), 1)
+            wait_seconds = max(math.ceil(seconds * self._forecast.margin - left), 1)
             raise DeadlineUnreachable(max(round(left * 1000), 0), round(seconds * 1000), wait_seconds)
 
     # Dispatch
@@ -191,6 +192,8 @@ class Batcher:
             item = self._queue.peek()
             if not item.is_wanted(now):
                 self._queue.pop()
+                if item.call.deadline <= now:
+                    self._forecast.compare(item.call.foreseen_seconds, now - item.call.submitted_at)
                 continue
             if not items:
                 limit = self._forecast.limit_within(item.call.deadline - now)
@@ -255,6 +258,8 @@ class Batcher:
 
     def _deliver(self, batch: Batch, answer: BatchAnswer, started: float, seconds: float) -> None:
         num_items, limit = len(batch.items), self._forecast.limit
+        first = batch.items[0].call
+        self._forecast.compare(first.foreseen_seconds, started + seconds - first.submitted_at)
         for call in {item.call for item in batch.items}:
             call.num_batches += 1
             call.largest_batch = max(call.largest_batch, num_items)

@@ -6,6 +6,12 @@ from service.cost import CostModel
 
 STRETCH_BOUNDS = (0.25, 8.0)
 STRETCH_WEIGHT = 0.1
+# By what factor one answer in a hundred takes longer than was foreseen. A queue that is let grow until the forecast
+# just meets the deadline misses it half of the time, and what comes too late was computed for nothing.
+MARGIN_START = 1.5
+MARGIN_BOUNDS = (1.1, 4.0)
+MARGIN_STEP = 0.1
+MARGIN_QUANTILE = 0.99
 
 
 class Forecast:
@@ -21,6 +27,7 @@ class Forecast:
         self._num_running = 0
         self._seconds_running = 0.0  # that workers are expected to spend on what is in flight
         self._stretch = 1.0  # round trips that were over round trips that were expected: a moving average
+        self.margin = MARGIN_START
 
     def set_capacity(self, num_workers: int, num_slots: int) -> None:
         """Reckon with so many workers, and so many batches in flight at most."""
@@ -50,6 +57,17 @@ class Forecast:
         # An image may find all slots taken, then wait behind the batches before it, and then comes its own.
         num_turns = self._num_slots / self._num_workers + 1
         self.limit = min(self.cost.limit(self._objective_seconds / num_turns), self._max_batch_size)
+
+    def compare(self, foreseen_seconds: float, actual_seconds: float) -> None:
+        """Take in how long an image that had to wait took, to know how far to trust the next forecast.
+
+        The margin follows a quantile of the ratio by steps that balance there (Robbins and Monro 1951).
+        """
+        if foreseen_seconds > 0:
+            exceeded = actual_seconds > self.margin * foreseen_seconds
+            step = MARGIN_STEP * (MARGIN_QUANTILE if exceeded else MARGIN_QUANTILE - 1)
+            lowest, highest = MARGIN_BOUNDS
+            self.margin = min(max(self.margin + step, lowest), highest)
 
     def seconds_until(self, num_before: int, num_items: int) -> float:
         """Return how long it takes until `num_items` more are answered, with `num_before` in the queue before them."""

@@ -50,6 +50,8 @@ class Call:
     num_batches: int = 0
     batch_limit: int = 0  # of its last batch, like the next
     close_reason: CloseReason = "idle"
+    submitted_at: float = 0.0
+    foreseen_seconds: float = 0.0  # until it is answered; 0 where nothing was ahead
 
     def __post_init__(self) -> None:
         self.results = [None] * self.num_items

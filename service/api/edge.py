@@ -70,6 +70,10 @@ class Edge:
         finally:
             self._num_in_progress -= 1
             self._record(scope, exchange, time.monotonic() - started)
+            # These lead back to the connection that holds the scope; without them no request leaves anything behind
+            # for the garbage collector, which would hold up all others.
+            scope["state"].clear()
+            scope["extensions"].clear()
 
     def _record(self, scope: Scope, exchange: "_Exchange", seconds: float) -> None:
         method, path = scope["method"], scope["path"]

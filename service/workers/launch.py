@@ -18,6 +18,9 @@ from typing import Any
 logger = logging.getLogger("torchgate")
 
 PR_SET_PDEATHSIG = 1
+# The gateway first, where there are fewer cores than processes: what it reads, refuses and hands over takes it
+# microseconds, and all callers wait for it, while a worker is busy for milliseconds with one batch.
+NICENESS = 10
 READ_BYTES = 64 * 1024
 LONGEST_REASON = 2000
 
@@ -88,6 +91,7 @@ def main() -> None:
     end_with(parent)
     with contextlib.suppress(OSError):  # if memory runs out, rather a worker than the gateway
         Path("/proc/self/oom_score_adj").write_text("500")
+    os.nice(NICENESS)
     faulthandler.enable()
     # TorchServe's workers note every batch at INFO.
     logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s", level=logging.WARNING)
