@@ -67,7 +67,7 @@ FROM torch AS torchserve
 COPY --from=requirements /build/torchserve.txt /opt/
 RUN python /opt/pip.whl/pip install --no-cache-dir -c /opt/constraints.txt -r /opt/torchserve.txt
 COPY handlers handlers
-COPY deploy/torchserve.sh deploy/
+COPY deploy/torchserve.sh deploy/torchserve-worker.sh deploy/
 # It listens on loopback, as everywhere, unless TORCHGATE_TORCHSERVE_BIND is set: whoever reaches it can load code.
 ENV PYTHON=/venv/bin/python
 USER torchgate

@@ -89,6 +89,8 @@ CHECK
 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 export OMP_NUM_THREADS OMP_WAIT_POLICY
+WORKER_PYTHON=$python
+export WORKER_PYTHON
 
 # Sockets to the workers and unpacked archives live in Java's temporary folder, under names that two servers would
 # both choose: each gets a folder of its own.
@@ -146,7 +148,7 @@ cd "$private/cwd"
     -Dlog4j.configurationFile="file://$root/handlers/log4j2.xml" \
     -cp "$site/ts/frontend/*" \
     org.pytorch.serve.ModelServer \
-    --python "$python" -f "$config" -s "$store" -ncs &
+    --python "$root/deploy/torchserve-worker.sh" -f "$config" -s "$store" -ncs &
 java=$!
 trap stop TERM INT HUP
 

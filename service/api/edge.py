@@ -4,14 +4,14 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.ids import new_id
 from service.api.problems import problem_response
-from service.api.protocol import TAKE_BODY
+from service.api.protocol import SHORTCUTS, Shortcuts
 from service.errors import Draining, InternalError
 from service.logs import AccessLog
 from service.metrics import METHODS, Metrics
@@ -49,7 +49,7 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send)
+        exchange = Exchange(scope, receive, send)
         started = time.monotonic()
         self._num_in_progress += 1
         try:
@@ -75,7 +75,7 @@ class Edge:
             scope["state"].clear()
             scope["extensions"].clear()
 
-    def _record(self, scope: Scope, exchange: "_Exchange", seconds: float) -> None:
+    def _record(self, scope: Scope, exchange: "Exchange", seconds: float) -> None:
         method, path = scope["method"], scope["path"]
         route = path if (method, path) in self._shortcuts else getattr(scope.get("route"), "path", "unmatched")
         code = exchange.status or CLIENT_CLOSED
@@ -96,8 +96,8 @@ class Edge:
             self._log.write(level, fields)
 
 
-class _Exchange:
-    """One request and its answer, as they pass."""
+class Exchange:
+    """One request and its answer, as they pass; applications find it in the scope's state."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -107,26 +107,32 @@ class _Exchange:
         state["request_id"] = self.request_id
         state["headers"] = headers  # of several with one name the last; for those who look up more than one
         self.status: int | None = None
+        state["exchange"] = self
         self._receive = receive
         self._send = send
-        scope["state"]["take_body"] = self.take_body
-        self._take_body = scope["extensions"][TAKE_BODY]
+        self._shortcuts: Shortcuts = scope["extensions"][SHORTCUTS]
         self._body_pending = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+
+    def when_gone(self, call: Callable[[], None] | None) -> None:
+        """Have `call` called if the client leaves before its answer; None ends that."""
+        self._shortcuts.when_gone(call)
 
     def take_body(self) -> bytes | None:
         """Return the whole body if it has come already, else None."""
-        body: bytes | None = self._take_body()
+        body = self._shortcuts.take_body()
         if body is not None:
             self._body_pending = False
         return body
 
     async def receive(self) -> Message:
+        """Receive as in ASGI."""
         message = await self._receive()
         if not message.get("more_body", False):
             self._body_pending = False
         return message
 
     async def send(self, message: Message) -> None:
+        """Send as in ASGI."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*message.get("headers", ()), (b"x-request-id", self.request_id.encode())]
@@ -138,6 +144,16 @@ class _Exchange:
             await self._linger()
             message = {"type": "http.response.body", "body": b""}
         await self._send(message)
+
+    async def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a whole answer, with a Content-Length among its headers."""
+        if self._body_pending:
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            await self.send({"type": "http.response.body", "body": body})
+            return
+        self.status = status
+        headers.append((b"x-request-id", self.request_id.encode()))
+        await self._shortcuts.answer(status, headers, body)
 
     async def _linger(self) -> None:
         """Read what the client still sends, for a while, and throw it away."""

@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.answer import answer_body, answer_headers
 from service.api.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders, split_body
+from service.api.edge import Exchange
 from service.api.parameters import read_headers, read_query
-from service.api.problems import problem_response, problem_responses
-from service.api.protocol import WHEN_GONE
+from service.api.problems import problem, problem_responses
 from service.backend import ItemError, Ranking
 from service.deployment import Deployment
 from service.errors import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
@@ -101,23 +101,21 @@ class PredictApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        exchange: Exchange = scope["state"]["exchange"]
         reader = BodyReader(self._limits.body, self._budget)
         try:
-            deployment, call = await self._predict(scope, receive, reader)
+            deployment, call = await self._predict(scope, exchange, reader)
         except GatewayError as error:
             if reason := REJECTIONS.get(error.code):
                 self._metrics.rejected.labels(reason).inc()
-            await problem_response(error, scope)(scope, receive, send)
+            await exchange.answer(*problem(error, scope))
             return
         finally:
             reader.close()
         body = answer_body(deployment, call)
-        await send(
-            {"type": "http.response.start", "status": 200, "headers": answer_headers(deployment, call, len(body))}
-        )
-        await send({"type": "http.response.body", "body": body})
+        await exchange.answer(200, answer_headers(deployment, call, len(body)), body)
 
-    async def _predict(self, scope: Scope, receive: Receive, reader: BodyReader) -> tuple[Deployment, Call]:
+    async def _predict(self, scope: Scope, exchange: Exchange, reader: BodyReader) -> tuple[Deployment, Call]:
         started = time.monotonic()
         state = scope["state"]
         headers: RequestHeaders = state["headers"]
@@ -128,7 +126,7 @@ class PredictApplication:
             allowed = self._limits.max_deadline_ms
             raise ParameterInvalid(f"X-Deadline-Ms is {deadline_ms}, at most {allowed} is allowed")
         deployment = self._router.route(query.model, query.version)
-        body = await reader.read(state["take_body"], receive, headers)
+        body = await reader.read(exchange.take_body, exchange.receive, headers)
         images = split_body(body, headers, self._limits.body.max_images)
         deployment.require_ready()  # it may have gone while the body came
         state["log"] = {
@@ -139,7 +137,7 @@ class PredictApplication:
         top_k = min(query.top_k, len(deployment.contract.classes))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         call = Call(len(images), top_k, started + deadline_ms / 1000, future, asked.x_priority)
-        await _ask(deployment, call, images, deadline_ms, scope["extensions"][WHEN_GONE])
+        await _ask(deployment, call, images, deadline_ms, exchange.when_gone)
         return deployment, call
 
 

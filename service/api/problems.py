@@ -17,8 +17,8 @@ from service.schemas import Problem
 MEDIA_TYPE = "application/problem+json"
 
 
-def problem_response(error: GatewayError, scope: Scope) -> Response:
-    """Return the answer that tells the caller of `error`, and notes its code for the log."""
+def problem(error: GatewayError, scope: Scope) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Return status, headers and body that tell the caller of `error`, and note its code for the log."""
     state = scope.setdefault("state", {})
     state["error_code"] = error.code
     # Of an error whose status depends on its data, like a handler's, the class still has the status.
@@ -30,12 +30,21 @@ def problem_response(error: GatewayError, scope: Scope) -> Response:
         "code": error.code,
         "request_id": state.get("request_id", ""),
     }
-    headers = {}
+    body = json.dumps(document).encode()
+    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
     if error.retry_after_seconds is not None:
-        headers["Retry-After"] = str(error.retry_after_seconds)
+        headers.append((b"retry-after", str(error.retry_after_seconds).encode()))
     if isinstance(error, MethodNotAllowed):
-        headers["Allow"] = error.allowed
-    return Response(json.dumps(document), error.status, headers, MEDIA_TYPE)
+        headers.append((b"allow", error.allowed.encode()))
+    return error.status, headers, body
+
+
+def problem_response(error: GatewayError, scope: Scope) -> Response:
+    """Return the same as an answer of the framework's."""
+    status, headers, body = problem(error, scope)
+    response = Response(body, status)
+    response.raw_headers = headers
+    return response
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from tests.gateway import running_gateway
 
 pytestmark = pytest.mark.anyio
 
-OURS = {"RequestResponseCycle", "BoundedHttpProtocol", "JoinedWrites", "_Exchange", "Call", "Item", "BodyReader"}
+OURS = {"RequestResponseCycle", "BoundedHttpProtocol", "Shortcuts", "Exchange", "Call", "Item", "BodyReader"}
 
 
 @pytest.mark.parametrize(
