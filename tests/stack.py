@@ -52,6 +52,7 @@ def gateway_of_workers(store: Path, **env: str) -> GatewayProcess:
         "TORCHGATE_MODEL_STORE": str(store),
         "TORCHGATE_HEALTH_INTERVAL_SECONDS": "0.2",
         "TORCHGATE_MAX_BATCH_SIZE": "64",
+        "TORCHGATE_LATENCY_OBJECTIVE_MS": "60000",
     }
     return GatewayProcess(**options | env)
 

@@ -13,6 +13,8 @@ from service.errors import BackendFailed, BackendTimeout, BackendUnavailable
 
 # What the management API answers from memory; loading has a limit of its own.
 SHORT_TIMEOUT_SECONDS = 5.0
+# A busy TorchServe now and then interrupts itself while it ends a version's workers, answers 500 and keeps the version.
+UNLOAD_ATTEMPTS = 3
 
 
 class TorchServeControl:
@@ -68,7 +70,16 @@ class TorchServeControl:
         if others:
             # TorchServe keeps its default version while there are others, a failed one too: make it one of those.
             await self._call("PUT", f"/models/{target.model}/{others[0].version}/set-default")
-        await self._call("DELETE", f"/models/{target.model}/{target.version}")
+        for attempt in range(1, UNLOAD_ATTEMPTS + 1):
+            try:
+                await self._call("DELETE", f"/models/{target.model}/{target.version}")
+            except BackendFailed:
+                if target not in await self.survey():
+                    return
+                if attempt == UNLOAD_ATTEMPTS:
+                    raise
+            else:
+                return
 
     async def scale(self, target: Target, num_workers: int) -> None:
         """Set the number of workers of a version and wait until they run."""
