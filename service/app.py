@@ -44,7 +44,7 @@ def make_seam(settings: Settings, metrics: Metrics) -> tuple[Backend, ModelContr
         response_timeout_seconds=settings.backend_timeout_ms // 1000 + RESPONSE_TIMEOUT_MARGIN_SECONDS,
     )
     if settings.backend == "rest":
-        return RestBackend(f"http://{host}:{settings.torchserve_rest_port}"), control
+        return RestBackend(host, settings.torchserve_rest_port), control
     return GrpcBackend(f"{host}:{settings.torchserve_grpc_port}"), control
 
 
