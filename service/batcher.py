@@ -38,6 +38,7 @@ class Batch:
 
     items: Sequence[Item]
     reason: CloseReason
+    limit: int  # of images, when it was formed
     is_repeated: bool = False  # as it is, because its worker died
     expected: Expectation | None = None  # while it is in flight
 
@@ -187,7 +188,7 @@ class Batcher:
 
     def _take(self, now: float) -> Batch | None:
         items: list[Item] = []
-        num_bytes, limit = 0, 0
+        num_bytes, usual, limit = 0, 0, 0
         while self._queue:
             item = self._queue.peek()
             if not item.is_wanted(now):
@@ -196,13 +197,14 @@ class Batcher:
                     self._forecast.compare(item.call.foreseen_seconds, now - item.call.submitted_at)
                 continue
             if not items:
-                limit = self._forecast.limit_within(item.call.deadline - now)
+                usual = self._forecast.limit_for(len(self._queue))
+                limit = self._forecast.limit_within(item.call.deadline - now, usual)
             elif len(items) == limit or num_bytes + len(item.payload) > self._limits.max_batch_bytes:
-                is_usual = limit == self._forecast.limit or len(items) < limit
-                return Batch(items, "full" if is_usual else "deadline")
+                is_usual = limit == usual or len(items) < limit
+                return Batch(items, "full" if is_usual else "deadline", limit)
             items.append(self._queue.pop())
             num_bytes += len(item.payload)
-        return Batch(items, "drain" if self._draining else "idle") if items else None
+        return Batch(items, "drain" if self._draining else "idle", limit) if items else None
 
     async def _run(self, batch: Batch) -> None:
         started = self._clock()
@@ -257,14 +259,14 @@ class Batcher:
         self._metrics.items.inc(len(batch.items))
 
     def _deliver(self, batch: Batch, answer: BatchAnswer, started: float, seconds: float) -> None:
-        num_items, limit = len(batch.items), self._forecast.limit
+        num_items = len(batch.items)
         first = batch.items[0].call
         self._forecast.compare(first.foreseen_seconds, started + seconds - first.submitted_at)
         for call in {item.call for item in batch.items}:
             call.num_batches += 1
             call.largest_batch = max(call.largest_batch, num_items)
             call.compute_seconds = max(call.compute_seconds, seconds)
-            call.batch_limit, call.close_reason = limit, batch.reason
+            call.batch_limit, call.close_reason = batch.limit, batch.reason
         for item, result in zip(batch.items, answer.results, strict=True):
             item.call.queue_seconds = max(item.call.queue_seconds, started - item.queued_at)
             item.call.answer(item.index, result)
@@ -279,11 +281,11 @@ class Batcher:
             self.fail_waiting(error)
         elif error.may_be_one_image and len(wanted) > 1:
             half = len(wanted) // 2
-            self._retries += (Batch(wanted[:half], "split"), Batch(wanted[half:], "split"))
+            self._retries += (Batch(wanted[:half], "split", half), Batch(wanted[half:], "split", len(wanted) - half))
             return
         elif error.may_be_one_image and error.is_outage and wanted and not batch.is_repeated:
             # It was alone with a worker that died, which may have had other reasons.
-            self._retries.append(Batch(wanted, "split", is_repeated=True))
+            self._retries.append(Batch(wanted, "split", len(wanted), is_repeated=True))
             return
         self._metrics.items.inc(len(batch.items))
         for item in batch.items:

@@ -12,6 +12,8 @@ MARGIN_START = 1.5
 MARGIN_BOUNDS = (1.1, 4.0)
 MARGIN_STEP = 0.1
 MARGIN_QUANTILE = 0.99
+# Images that wait anyway are hurt less by a longer batch than by the throughput that short ones cost.
+SHARE_OF_WAIT = 0.25
 
 
 class Forecast:
@@ -71,20 +73,32 @@ class Forecast:
 
     def seconds_until(self, num_before: int, num_items: int) -> float:
         """Return how long it takes until `num_items` more are answered, with `num_before` in the queue before them."""
-        num_batches = math.ceil(num_items / self.limit)
+        limit = self.limit_for(num_before + num_items)
+        num_batches = math.ceil(num_items / limit)
         own = self.cost.fixed_seconds * num_batches + self.cost.per_item_seconds * num_items
-        before = self.cost.fixed_seconds * (num_before / self.limit) + self.cost.per_item_seconds * num_before
+        before = self.cost.fixed_seconds * (num_before / limit) + self.cost.per_item_seconds * num_before
         num_side_by_side = max(1, min(num_batches, self._num_workers))
         return self._stretch * (self._seconds_until_free() + before / self._num_workers + own / num_side_by_side)
 
-    def limit_within(self, seconds: float) -> int:
-        """Return how many images a batch may hold that is to be answered within `seconds`.
+    def limit_for(self, num_waiting: int) -> int:
+        """Return how many images a batch may hold while so many wait.
 
-        The usual limit where that is too short for a single one: what is late anyway must not slow the others down.
+        As many as the objective allows, or more: as take SHARE_OF_WAIT of the time that all who wait will take.
+        """
+        if not self.cost.is_known:
+            return self.limit
+        wait_seconds = self.cost.seconds(num_waiting) / self._num_workers
+        within = (SHARE_OF_WAIT * wait_seconds - self.cost.fixed_seconds) / self.cost.per_item_seconds
+        return min(max(self.limit, math.floor(within)), self._max_batch_size)
+
+    def limit_within(self, seconds: float, limit: int) -> int:
+        """Return how many images, `limit` at most, a batch may hold that is to be answered within `seconds`.
+
+        The whole limit where that is too short for a single one: what is late anyway must not slow the others down.
         """
         left = seconds / self._stretch - self._seconds_until_free()
-        if self.cost.seconds(self.limit) <= left or self.cost.seconds(1) > left:
-            return self.limit
+        if self.cost.seconds(limit) <= left or self.cost.seconds(1) > left:
+            return limit
         return max(1, math.floor((left - self.cost.fixed_seconds) / self.cost.per_item_seconds))
 
     def _seconds_until_free(self) -> float:

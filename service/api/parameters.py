@@ -1,5 +1,6 @@
 """Query and headers of POST /predict: checked by their schemas, which the usual request does not even need."""
 
+from functools import lru_cache
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
@@ -13,21 +14,31 @@ Fields = TypeVar("Fields", bound=BaseModel)
 NO_QUERY = PredictQuery()
 NO_HEADERS = PredictHeaders()
 HEADER_NAMES = {field: field.replace("_", "-") for field in PredictHeaders.model_fields}
+# Most callers ask for the same thing again and again.
+MAX_REMEMBERED = 256
 HEADER_KEYS = {field: name.encode() for field, name in HEADER_NAMES.items()}
 
 
 def read_query(query_string: bytes) -> PredictQuery:
     """Return the query; ParameterInvalid names what is wrong with it."""
-    if not query_string:
-        return NO_QUERY
+    return _read_query(query_string) if query_string else NO_QUERY
+
+
+@lru_cache(MAX_REMEMBERED)
+def _read_query(query_string: bytes) -> PredictQuery:
     pairs = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
     return _checked(PredictQuery, dict(pairs), "query")
 
 
 def read_headers(headers: RequestHeaders) -> PredictHeaders:
     """Return those headers that ask for something; ParameterInvalid names what is wrong with them."""
-    given = {field: headers[key].decode("latin-1") for field, key in HEADER_KEYS.items() if key in headers}
-    return _checked(PredictHeaders, given, "header") if given else NO_HEADERS
+    given = tuple([(field, headers[key]) for field, key in HEADER_KEYS.items() if key in headers])
+    return _read_headers(given) if given else NO_HEADERS
+
+
+@lru_cache(MAX_REMEMBERED)
+def _read_headers(given: tuple[tuple[str, bytes], ...]) -> PredictHeaders:
+    return _checked(PredictHeaders, {field: value.decode("latin-1") for field, value in given}, "header")
 
 
 def _checked(model: type[Fields], values: dict[str, str], place: str) -> Fields:

@@ -151,14 +151,16 @@ async def _ask(
     """Return once every image is answered; counted by how it ends."""
     started = time.monotonic()
     outcome: Outcome = "server_error"
-    alarm = asyncio.get_running_loop().call_later(call.deadline - started, _end, call, DeadlineExceeded(deadline_ms))
-    when_gone(partial(_end, call, ClientDisconnect()))
+    alarm: asyncio.TimerHandle | None = None
     try:
         for index, image in enumerate(images):
             if isinstance(image, ItemError):
                 call.answer(index, image)
         if call.num_missing:
             deployment.batcher.submit(call, [None if isinstance(image, ItemError) else image for image in images])
+            late = DeadlineExceeded(deadline_ms)
+            alarm = asyncio.get_running_loop().call_later(call.deadline - started, _end, call, late)
+            when_gone(partial(_end, call, ClientDisconnect()))
             await call.future
         _raise_if_none_answered(call)
         outcome = "success"
@@ -176,8 +178,9 @@ async def _ask(
         raise
     finally:
         call.future.cancel()  # whatever of it still waits is dead now
-        alarm.cancel()
-        when_gone(None)
+        if alarm is not None:
+            alarm.cancel()
+            when_gone(None)
         deployment.metrics.requests[outcome].inc()
         deployment.metrics.seconds[outcome].observe(time.monotonic() - started)
     deployment.metrics.queue_seconds.observe(call.queue_seconds)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import shutil
 import sys
@@ -22,7 +23,6 @@ from service.workers.folder import PrivateFolder, sweep
 from service.workers.process import Launcher
 from service.workers.spare import Spares
 from service.workers.version import DRAIN_SECONDS, Version
-from service.workers.worker import BATCHES_PER_WORKER
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,11 @@ class Workers:
         self._watch: asyncio.Task[None] | None = None
 
     def num_slots(self, num_workers: int) -> int:
-        """Return a batch that runs and one that waits in the socket, for each worker."""
-        return num_workers * BATCHES_PER_WORKER
+        """Return a batch that runs for each worker, and one that waits in the socket for every other.
+
+        One for each would keep no worker busier, and hold images back from larger batches and from those in a hurry.
+        """
+        return num_workers + math.ceil(num_workers / 2)
 
     async def start(self) -> None:
         """Begin to look after what will be loaded; clear away what a gateway that was killed left."""

@@ -75,6 +75,16 @@ async def test_the_limit_follows_the_objective(tmp_path: Path) -> None:
         assert await rig.metric("torchgate_batch_close_total", version="1.0", reason="full") == 1
 
 
+async def test_a_long_queue_gets_larger_batches_than_the_objective_allows(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, latency_objective_ms=100) as rig:
+        rig.backend.service_seconds = 0.025
+        assert (await rig.predict(b"class:0")).status_code == 200
+        answer = await rig.client.post("/predict", files=[("file", b"class:1")] * 40)
+        assert answer.status_code == 200
+        # A quarter of the second that 40 images take is 10 of them, where the objective allows 2.
+        assert 9 <= len(rig.backend.batches[1]) <= 11
+
+
 async def test_a_short_deadline_gets_a_short_batch(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, latency_objective_ms=100_000) as rig:
         rig.backend.service_seconds = 1.0
