@@ -69,8 +69,10 @@ class Version:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether every slot has a worker that is ready."""
-        return all(slot.worker is not None and slot.worker.state == "ready" for slot in self._slots)
+        """Tell whether there are slots, and every one has a worker that is ready."""
+        return bool(self._slots) and all(
+            slot.worker is not None and slot.worker.state == "ready" for slot in self._slots
+        )
 
     @property
     def workers(self) -> Sequence[Worker]:

@@ -66,8 +66,20 @@ async def until_ready(workers: Workers, num_workers: int) -> None:
             await asyncio.sleep(0.01)
 
 
-def worker_processes() -> list[psutil.Process]:
-    return [each for each in psutil.Process().children() if any("launch.py" in part for part in each.cmdline())]
+def worker_processes(temporary: Path | None = None) -> list[psutil.Process]:
+    """Return the workers; those of the one gateway whose temporary folder is below `temporary`, if it is given.
+
+    The one that other tests share starts workers at any time: it replaces what they killed.
+    """
+
+    def is_one(process: psutil.Process) -> bool:
+        try:
+            is_ours = temporary is None or process.environ().get("TMPDIR", "").startswith(str(temporary))
+            return is_ours and any("launch.py" in part for part in process.cmdline())
+        except psutil.Error:  # it has ended
+            return False
+
+    return [each for each in psutil.Process().children() if is_one(each)]
 
 
 def names_in(folder: Path) -> list[str]:
@@ -216,17 +228,17 @@ async def test_output_is_logged_and_bounded(workers: Workers, caplog: pytest.Log
     ],
 )
 async def test_a_load_that_fails_says_why_and_leaves_nothing(
-    tmp_path: Path, at_load: str, handler: str, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_load: str, handler: str, words: str
 ) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     write_archive(tmp_path / FILE, at_load, handler)
     workers = make_workers(tmp_path, load_timeout_seconds=8)
     await workers.start()
-    others = set(worker_processes())
     try:
         with pytest.raises(BackendError, match=words):
             await workers.load(TARGET, FILE, 1)
         assert await workers.survey() == {}
-        assert set(worker_processes()) <= others
+        assert worker_processes(tmp_path) == []
         with pytest.raises(BackendUnavailable):
             await ask(workers, "class:1")
     finally:
@@ -245,16 +257,15 @@ async def test_a_worker_too_large_for_its_bound_does_not_load(tmp_path: Path) ->
 async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     write_archive(tmp_path / FILE)
-    others = set(worker_processes())
     workers = make_workers(tmp_path)
     await workers.start()
     loading = asyncio.create_task(workers.load(TARGET, FILE, 2))
     async with asyncio.timeout(SECONDS):
-        while len(set(worker_processes()) - others) < 2:
+        while len(worker_processes(tmp_path)) < 2:
             await asyncio.sleep(0.001)
     loading.cancel()
     await asyncio.gather(loading, return_exceptions=True)
-    assert set(worker_processes()) <= others
+    assert worker_processes(tmp_path) == []
     await workers.close()
     assert names_in(tmp_path) == [FILE]
 
