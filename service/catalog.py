@@ -100,23 +100,27 @@ def open_archive(store: Path, archive: Archive) -> Contract:
     """
     path = store / archive.file
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-            if found != archive.sha256:
-                raise StoreError(f"{path}: its sha256 is {found}, the manifest says {archive.sha256}")
-            with zipfile.ZipFile(file) as archived:
-                if archived.getinfo(CONTRACT).file_size > MAX_CONTRACT_BYTES:
-                    raise StoreError(f"{path}: {CONTRACT} is larger than {MAX_CONTRACT_BYTES} bytes")
-                contract = parse_contract(json.loads(archived.read(CONTRACT)))
+        contract = _read_contract(path, archive.sha256)
     except KeyError as error:
         raise StoreError(f"{path}: it has no {CONTRACT}") from error
-    except ContractInvalid as error:
+    except (StoreError, ContractInvalid) as error:
         raise StoreError(f"{path}: {error}") from error
-    # What zipfile and json raise on what somebody wrote by hand is many things.
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as error:
-        raise StoreError(f"{path}: {CONTRACT}: {error}") from error
+    # zipfile, its decompressors and json raise many things on what somebody made by hand; here they end in one.
+    except Exception as error:
+        raise StoreError(f"{path}: {CONTRACT}: {type(error).__name__}: {error}") from error
     if Target(contract.model, contract.version) != archive.target:
         raise StoreError(
             f"{path}: it holds {contract.model} {contract.version}, the manifest says {archive.model} {archive.version}"
         )
     return contract
+
+
+def _read_contract(path: Path, sha256: str) -> Contract:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != sha256:
+            raise StoreError(f"its sha256 is {found}, the manifest says {sha256}")
+        with zipfile.ZipFile(file) as archived:
+            if archived.getinfo(CONTRACT).file_size > MAX_CONTRACT_BYTES:
+                raise StoreError(f"{CONTRACT} is larger than {MAX_CONTRACT_BYTES} bytes")
+            return parse_contract(json.loads(archived.read(CONTRACT)))

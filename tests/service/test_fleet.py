@@ -1,7 +1,9 @@
 """Versions come up by themselves, whatever order things start, stop and come back in."""
 
 import asyncio
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from service.backend import Target
 from service.errors import BackendFailed, BackendTimeout, BackendUnavailable
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.gateway import Rig, running_gateway
-from tests.stores import make_store
+from tests.stores import make_store, replace_archive
 
 pytestmark = pytest.mark.anyio
 
@@ -240,18 +242,15 @@ async def test_a_version_that_fails_its_self_check_is_not_offered(tmp_path: Path
 
 def _expect(store: Path, contracts: dict[Target, dict[str, Any]], target: Target, probabilities: list[float]) -> None:
     """Write an archive whose contract promises other probabilities."""
-    import hashlib  # noqa: PLC0415
-    import zipfile  # noqa: PLC0415
-
     contracts[target]["self_check"]["cases"][0]["probabilities"] = probabilities
-    path = store / f"{target.model}-{target.version}.mar"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("contract.json", json.dumps(contracts[target]))
-    manifest = json.loads((store / "manifest.json").read_text())
-    for entry in manifest["archives"]:
-        if entry["file"] == path.name:
-            entry["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    (store / "manifest.json").write_text(json.dumps(manifest))
+    replace_archive(store, target, _zipped(json.dumps(contracts[target])))
+
+
+def _zipped(contract: str) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("contract.json", contract)
+    return stream.getvalue()
 
 
 async def test_a_load_that_fails_is_tried_again(tmp_path: Path) -> None:
@@ -289,6 +288,22 @@ async def test_a_broken_archive_fails_alone_and_is_opened_once_it_is_whole(tmp_p
             while (await states(rig))["1.0-int8-dynamic"] != "ready":
                 await asyncio.sleep(0.01)
         assert (await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})).status_code == 200
+
+
+async def test_an_archive_that_breaks_its_reader_fails_alone(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    contracts = make_store(store, [("digits", "1.0", "fp32"), ("digits", "1.0", "int8-dynamic")])
+    hostile = bytearray(_zipped("{}" * 100))
+    start = hostile.index(b"contract.json") + len("contract.json")
+    hostile[start : start + 2] = b"\xff\xff"  # no deflate stream: zlib has an error of its own for that
+    replace_archive(store, Target("digits", "1.0-int8-dynamic"), bytes(hostile))
+    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
+        rig.control.contracts.update(contracts)
+        await rig.until_ready()
+        assert await states(rig) == {"1.0": "ready", "1.0-int8-dynamic": "failed"}
+        broken = await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})
+        assert (broken.status_code, broken.json()["code"]) == (503, "not_ready")
+        assert "contract.json" in broken.json()["detail"]
 
 
 async def test_the_number_of_workers_is_put_right(tmp_path: Path) -> None:
