@@ -53,6 +53,39 @@ class Rig:
                 await asyncio.sleep(0.01)
         return answer
 
+    async def until_reason(self, text: str) -> dict[str, Any]:
+        """Return /readyz's problem once it names `text`."""
+        async with asyncio.timeout(10):
+            while True:
+                answer = await self.client.get("/readyz")
+                if answer.status_code == 503 and text in answer.json()["detail"]:
+                    document: dict[str, Any] = answer.json()
+                    return document
+                await asyncio.sleep(0.01)
+
+    async def states(self) -> dict[str, str]:
+        """Return the state of each version of digits."""
+        document = (await self.client.get("/models/digits")).json()
+        return {version["version"]: version["state"] for version in document["versions"]}
+
+    async def fill_the_slot(self) -> "asyncio.Task[httpx.Response]":
+        """Occupy the version's only slot with a batch that does not end before the backend's `release`."""
+        self.backend.hold()
+        num_batches = len(self.backend.batches)
+        task = asyncio.create_task(self.predict(b"class:0"))
+        await self.backend.batches_arrived(num_batches + 1)
+        return task
+
+    async def until_queued(self, num_images: int) -> None:
+        """Return once so many images of the default version wait."""
+        await self.until("torchgate_queue_depth", num_images, version="1.0")
+
+    async def until(self, metric: str, value: float, **labels: str) -> None:
+        """Return once a sample has this value."""
+        async with asyncio.timeout(10):
+            while await self.metric(metric, **labels) != value:
+                await asyncio.sleep(0.01)
+
     async def metric(self, name: str, **labels: str) -> float:
         """Return one sample from /metrics; 0 if it is not there."""
         from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415

@@ -1,11 +1,13 @@
-"""A model store with toy archives and one TorchServe that serves it."""
+"""A toy model in a folder and loaded; a model store with toy archives and one TorchServe that serves it."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.handlers.archives import checked_contract, make_archive
+from handlers.image_classifier import ImageClassifier
+from tests.handlers.archives import checked_contract, make_archive, write_model_folder
+from tests.handlers.context import load
 from tests.torchserve_process import TorchServeProcess
 
 
@@ -27,3 +29,13 @@ def torchserve(store: Path) -> Iterator[TorchServeProcess]:
         answer = server.register("toy-1.0.mar")
         assert answer.status_code == 200, answer.text
         yield server
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model_folder(tmp_path_factory.mktemp("model"), checked_contract())
+
+
+@pytest.fixture(scope="module")
+def handler(folder: Path) -> ImageClassifier:
+    return load(folder)

@@ -12,27 +12,16 @@ from tests.gateway import Rig, running_gateway
 pytestmark = pytest.mark.anyio
 
 
-async def fill_the_slot(rig: Rig) -> "asyncio.Task[httpx.Response]":
-    """Occupy the version's only slot with a batch that does not end before `release`."""
-    rig.backend.hold()
-    num_batches = len(rig.backend.batches)
-    task = asyncio.create_task(rig.predict(b"class:0"))
-    await rig.backend.batches_arrived(num_batches + 1)
-    return task
-
-
 async def queued(rig: Rig, body: bytes, num_waiting: int, **headers: str) -> "asyncio.Task[httpx.Response]":
     """Send a request and return once `num_waiting` images wait."""
     task = asyncio.create_task(rig.predict(body, headers=headers))
-    async with asyncio.timeout(10):
-        while await rig.metric("torchgate_queue_depth", version="1.0") != num_waiting:
-            await asyncio.sleep(0.01)
+    await rig.until_queued(num_waiting)
     return task
 
 
 async def test_the_most_urgent_goes_first_and_low_priority_last(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, max_batch_size=1) as rig:
-        tasks = [await fill_the_slot(rig)]
+        tasks = [await rig.fill_the_slot()]
         tasks.append(await queued(rig, b"class:1", 1, **{"X-Priority": "low", "X-Deadline-Ms": "2000"}))
         tasks.append(await queued(rig, b"class:2", 2))
         tasks.append(await queued(rig, b"class:3", 3, **{"X-Deadline-Ms": "5000"}))
@@ -45,7 +34,7 @@ async def test_what_cannot_be_in_time_is_refused_at_once(tmp_path: Path) -> None
     async with running_gateway(tmp_path, max_batch_size=1) as rig:
         rig.backend.service_seconds = 2.0  # is believed, though it is not true
         assert (await rig.predict(b"class:0")).status_code == 200
-        tasks = [await fill_the_slot(rig), await queued(rig, b"class:1", 1)]
+        tasks = [await rig.fill_the_slot(), await queued(rig, b"class:1", 1)]
         answer = await rig.predict(b"class:2", headers={"X-Deadline-Ms": "1000"})
         assert (answer.status_code, answer.json()["code"]) == (429, "deadline_unreachable")
         assert 1 <= int(answer.headers["retry-after"]) <= 10
@@ -89,13 +78,11 @@ async def test_a_short_deadline_gets_a_short_batch(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, latency_objective_ms=100_000) as rig:
         rig.backend.service_seconds = 1.0
         assert (await rig.predict(b"class:0")).status_code == 200
-        slot = await fill_the_slot(rig)
+        slot = await rig.fill_the_slot()
         urgent = await queued(rig, b"class:1", 1, **{"X-Deadline-Ms": "6000"})
         files = [("file", b"class:2")] * 20
         others = asyncio.create_task(rig.client.post("/predict", files=files, headers={"X-Deadline-Ms": "60000"}))
-        async with asyncio.timeout(10):
-            while await rig.metric("torchgate_queue_depth", version="1.0") != 21:
-                await asyncio.sleep(0.01)
+        await rig.until_queued(21)
         rig.backend.release()
         answers = await asyncio.gather(slot, urgent, others)
         assert [answer.status_code for answer in answers] == [200] * 3

@@ -1,9 +1,6 @@
 """Versions come up by themselves, whatever order things start, stop and come back in."""
 
 import asyncio
-import io
-import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +9,7 @@ import pytest
 from service.backend import Target
 from service.errors import BackendFailed, BackendTimeout, BackendUnavailable
 from tests.fake_backend import FakeBackend, FakeControl
-from tests.gateway import Rig, running_gateway
-from tests.stores import make_store, replace_archive
+from tests.gateway import running_gateway
 
 pytestmark = pytest.mark.anyio
 
@@ -21,26 +17,10 @@ DIGITS = Target("digits", "1.0")
 INT8 = Target("digits", "1.0-int8-dynamic")
 
 
-async def states(rig: Rig) -> dict[str, str]:
-    document = (await rig.client.get("/models/digits")).json()
-    return {version["version"]: version["state"] for version in document["versions"]}
-
-
-async def until_reason(rig: Rig, text: str) -> dict[str, Any]:
-    """Return /readyz's problem once it names `text`."""
-    async with asyncio.timeout(10):
-        while True:
-            answer = await rig.client.get("/readyz")
-            if answer.status_code == 503 and text in answer.json()["detail"]:
-                document: dict[str, Any] = answer.json()
-                return document
-            await asyncio.sleep(0.01)
-
-
 async def test_models_are_shown_with_their_contracts(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
         async with asyncio.timeout(10):
-            while set((await states(rig)).values()) != {"ready"}:
+            while set((await rig.states()).values()) != {"ready"}:
                 await asyncio.sleep(0.01)
         listed = (await rig.client.get("/models")).json()["models"]
         shown = (await rig.client.get("/models/digits")).json()
@@ -77,7 +57,7 @@ async def test_several_models_need_a_name_or_a_default(tmp_path: Path) -> None:
         # /readyz was 200 as soon as the default model was, whatever the other one does
         assert (await rig.predict(b"class:1")).json()["model"] == "digits"
     async with running_gateway(tmp_path / "c", versions, default_model="dogs", wait_until_ready=False) as rig:
-        assert "cats, digits" in (await until_reason(rig, "TORCHGATE_DEFAULT_MODEL=dogs"))["detail"]
+        assert "cats, digits" in (await rig.until_reason("TORCHGATE_DEFAULT_MODEL=dogs"))["detail"]
 
 
 async def test_it_waits_for_the_backend_and_says_so(tmp_path: Path) -> None:
@@ -85,7 +65,7 @@ async def test_it_waits_for_the_backend_and_says_so(tmp_path: Path) -> None:
         control.down_with = BackendUnavailable("TorchServe at http://somewhere: refused")
 
     async with running_gateway(tmp_path, prepare=down, wait_until_ready=False) as rig:
-        problem = await until_reason(rig, "http://somewhere")
+        problem = await rig.until_reason("http://somewhere")
         assert problem["code"] == "not_ready"
         assert (await rig.client.get("/healthz")).status_code == 200
         refused = await rig.predict(b"class:1")
@@ -93,46 +73,6 @@ async def test_it_waits_for_the_backend_and_says_so(tmp_path: Path) -> None:
         rig.control.down_with = None
         await rig.until_ready()
         assert (await rig.predict(b"class:1")).status_code == 200
-
-
-async def test_it_waits_for_the_first_archive(tmp_path: Path) -> None:
-    store = tmp_path / "later"
-    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
-        await until_reason(rig, "no archive")
-        rig.control.contracts.update(make_store(store, [("digits", "1.0", "fp32")]))
-        await rig.until_ready()
-        assert (await rig.predict(b"class:1")).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("manifest", "named"),
-    [
-        ("{", "Invalid JSON"),
-        ('{"schema_version": 2, "archives": []}', "schema_version"),
-        (
-            '{"schema_version": 1, "archives": [{"file": "../x.mar", "model": "m", "version": "1", "release": "1",'
-            ' "variant": "fp32", "sha256": "' + "0" * 64 + '"}]}',
-            "file",
-        ),
-    ],
-)
-async def test_a_broken_manifest_is_named(tmp_path: Path, manifest: str, named: str) -> None:
-    store = tmp_path / "broken"
-    store.mkdir()
-    (store / "manifest.json").write_text(manifest)
-    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
-        assert named in (await until_reason(rig, "manifest.json"))["detail"]
-
-
-async def test_an_archive_that_is_not_the_one_in_the_manifest_is_not_loaded(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    contracts = make_store(store, [("digits", "1.0", "fp32")])
-    with (store / "digits-1.0.mar").open("ab") as archive:
-        archive.write(b"tampered")
-    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
-        rig.control.contracts.update(contracts)
-        await until_reason(rig, "sha256")
-        assert rig.control.calls == []
 
 
 async def test_the_backend_restarts_without_its_models(tmp_path: Path) -> None:
@@ -181,13 +121,9 @@ def _late_surveys(control: FakeControl, num_late: int) -> list[str]:
 
 async def test_what_waits_is_answered_when_the_workers_die(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
-        rig.backend.hold()
-        running = asyncio.create_task(rig.predict(b"class:0"))
-        await rig.backend.batches_arrived(1)
+        running = await rig.fill_the_slot()
         waiting = asyncio.create_task(rig.predict(b"class:1"))
-        async with asyncio.timeout(10):
-            while await rig.metric("torchgate_queue_depth", version="1.0") != 1:
-                await asyncio.sleep(0.01)
+        await rig.until_queued(1)
         rig.control.num_ready = 0
         answer = await waiting
         assert (answer.status_code, answer.json()["code"]) == (503, "backend_unavailable")
@@ -208,51 +144,6 @@ async def test_workers_are_scaled_to_what_is_wanted(tmp_path: Path) -> None:
         assert rig.control.registered[DIGITS] == 1
 
 
-async def test_another_archive_under_the_same_version_is_replaced(tmp_path: Path) -> None:
-    def other_archive(_: FakeBackend, control: FakeControl) -> None:
-        ours = control.contracts[DIGITS]
-        control.registered = {DIGITS: 1}
-        control.contracts[DIGITS] = {**ours, "weights_sha256": "1" * 64}
-        unload = control.unload
-
-        async def unload_then_ours(target: Target) -> None:
-            await unload(target)
-            control.contracts[DIGITS] = ours
-
-        control.unload = unload_then_ours  # type: ignore[method-assign]
-
-    async with running_gateway(tmp_path, prepare=other_archive) as rig:
-        assert rig.control.calls[:2] == [("unload", DIGITS), ("load", DIGITS)]
-
-
-async def test_a_version_that_fails_its_self_check_is_not_offered(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    contracts = make_store(store, [("digits", "1.0", "fp32"), ("digits", "1.0", "int8-dynamic")])
-    _expect(store, contracts, DIGITS, [0.0, 0.9, 0.1, 0.0])
-    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
-        rig.control.contracts.update(contracts)
-        problem = await until_reason(rig, "self-check")
-        assert "off by 0.1" in problem["detail"]
-        async with asyncio.timeout(10):
-            while (await states(rig))["1.0-int8-dynamic"] != "ready":
-                await asyncio.sleep(0.01)
-        assert (await rig.predict(b"class:1", params={"version": INT8.version})).status_code == 200
-        assert (await rig.predict(b"class:1")).status_code == 503
-
-
-def _expect(store: Path, contracts: dict[Target, dict[str, Any]], target: Target, probabilities: list[float]) -> None:
-    """Write an archive whose contract promises other probabilities."""
-    contracts[target]["self_check"]["cases"][0]["probabilities"] = probabilities
-    replace_archive(store, target, _zipped(json.dumps(contracts[target])))
-
-
-def _zipped(contract: str) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("contract.json", contract)
-    return stream.getvalue()
-
-
 async def test_a_load_that_fails_is_tried_again(tmp_path: Path) -> None:
     def first_load_fails(_: FakeBackend, control: FakeControl) -> None:
         load = control.load
@@ -264,46 +155,9 @@ async def test_a_load_that_fails_is_tried_again(tmp_path: Path) -> None:
         control.load = fail_once  # type: ignore[method-assign]
 
     async with running_gateway(tmp_path, prepare=first_load_fails, wait_until_ready=False) as rig:
-        await until_reason(rig, "Failed to start workers")
+        await rig.until_reason("Failed to start workers")
         await rig.until_ready()
         assert (await rig.predict(b"class:1")).status_code == 200
-
-
-async def test_a_broken_archive_fails_alone_and_is_opened_once_it_is_whole(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    contracts = make_store(store, [("digits", "1.0", "fp32"), ("digits", "1.0", "int8-dynamic")])
-    path = store / "digits-1.0-int8-dynamic.mar"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:100])
-    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
-        rig.control.contracts.update(contracts)
-        await rig.until_ready()
-        assert (await rig.predict(b"class:1")).status_code == 200
-        assert await states(rig) == {"1.0": "ready", "1.0-int8-dynamic": "failed"}
-        broken = await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})
-        assert (broken.status_code, broken.json()["code"]) == (503, "not_ready")
-        assert "sha256" in broken.json()["detail"]
-        path.write_bytes(whole)
-        async with asyncio.timeout(20):
-            while (await states(rig))["1.0-int8-dynamic"] != "ready":
-                await asyncio.sleep(0.01)
-        assert (await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})).status_code == 200
-
-
-async def test_an_archive_that_breaks_its_reader_fails_alone(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    contracts = make_store(store, [("digits", "1.0", "fp32"), ("digits", "1.0", "int8-dynamic")])
-    hostile = bytearray(_zipped("{}" * 100))
-    start = hostile.index(b"contract.json") + len("contract.json")
-    hostile[start : start + 2] = b"\xff\xff"  # no deflate stream: zlib has an error of its own for that
-    replace_archive(store, Target("digits", "1.0-int8-dynamic"), bytes(hostile))
-    async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
-        rig.control.contracts.update(contracts)
-        await rig.until_ready()
-        assert await states(rig) == {"1.0": "ready", "1.0-int8-dynamic": "failed"}
-        broken = await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})
-        assert (broken.status_code, broken.json()["code"]) == (503, "not_ready")
-        assert "contract.json" in broken.json()["detail"]
 
 
 async def test_the_number_of_workers_is_put_right(tmp_path: Path) -> None:

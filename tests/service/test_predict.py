@@ -1,27 +1,17 @@
+"""POST /predict through the front door: every form of a request, and what is refused."""
+
 import asyncio
 import base64
 import json
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from service.errors import BackendFailed, BackendTimeout, BackendUnavailable
-from tests.gateway import Rig, running_gateway
+from tests.gateway import running_gateway
+from tests.service.problems import problem_of
 
 pytestmark = pytest.mark.anyio
-
-
-def problem_of(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """Return the problem that an answer must be."""
-    assert answer.headers["content-type"] == "application/problem+json"
-    document: dict[str, Any] = answer.json()
-    assert (answer.status_code, document["status"], document["code"]) == (status, status, code), document
-    assert document["request_id"] == answer.headers["x-request-id"]
-    assert document["detail"]
-    assert document["title"]
-    return document
 
 
 def b64(image: bytes) -> dict[str, str]:
@@ -171,10 +161,10 @@ async def test_a_large_request_is_split_into_batches(tmp_path: Path) -> None:
 
 async def test_each_caller_gets_its_own_top_k(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
-        slot = await _fill_the_slot(rig)
+        slot = await rig.fill_the_slot()
         few = asyncio.create_task(rig.predict(b"class:1", params={"top_k": 1}))
         many = asyncio.create_task(rig.predict(b"class:2", params={"top_k": 99}))
-        await _until_queued(rig, 2)
+        await rig.until_queued(2)
         rig.backend.release()
         assert len((await few).json()["predictions"][0]["top_k"]) == 1
         assert len((await many).json()["predictions"][0]["top_k"]) == 4
@@ -222,74 +212,6 @@ async def test_a_batch_without_an_answer(tmp_path: Path, error: Exception, statu
         assert errors == 1
 
 
-async def test_a_deadline_that_passes(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as rig:
-        slot = await _fill_the_slot(rig)
-        late = await rig.predict(b"class:2", headers={"X-Deadline-Ms": "50"})
-        problem = problem_of(late, 504, "deadline_exceeded")
-        assert "50 ms" in problem["detail"]
-        rig.backend.release()
-        assert (await slot).status_code == 200
-        assert (await rig.predict(b"class:3")).status_code == 200
-        assert [b"class:2"] not in rig.backend.batches  # dead before dispatch: no compute was spent on it
-        assert await rig.metric("torchgate_inference_requests_total", version="1.0", outcome="expired") == 1
-
-
-async def test_a_full_queue_refuses_at_the_door(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path, max_queue_items=2, max_images=2) as rig:
-        slot = await _fill_the_slot(rig)
-        waiting = [asyncio.create_task(rig.predict(b"class:1")) for _ in range(2)]
-        await _until_queued(rig, 2)
-        answer = await rig.predict(b"class:2")
-        problem_of(answer, 429, "queue_full")
-        assert int(answer.headers["retry-after"]) >= 1
-        assert await rig.metric("torchgate_rejected_total", reason="queue_full") == 1
-        rig.backend.release()
-        assert [each.status_code for each in await asyncio.gather(slot, *waiting)] == [200, 200, 200]
-
-
-async def test_callers_that_left_keep_nobody_out(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path, max_queue_items=2, max_images=2) as rig:
-        slot = await _fill_the_slot(rig)
-        for _ in range(4):
-            late = await rig.predict(b"class:1", headers={"X-Deadline-Ms": "20"})
-            problem_of(late, 504, "deadline_exceeded")
-        rig.backend.release()
-        assert (await slot).status_code == 200
-
-
-async def test_a_client_that_vanishes_leaves_its_neighbours_alone(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as rig:
-        slot = await _fill_the_slot(rig)
-        first = asyncio.create_task(rig.predict(b"class:1"))
-        await _until_queued(rig, 1)
-        middle = asyncio.create_task(rig.predict(b"class:2"))
-        await _until_queued(rig, 2)
-        last = asyncio.create_task(rig.predict(b"class:3"))
-        await _until_queued(rig, 3)
-        middle.cancel()
-        await _until(rig, "torchgate_inference_requests_total", 1, outcome="cancelled")
-        rig.backend.release()
-        answers = await asyncio.gather(slot, first, last)
-    assert [each.json()["predictions"][0]["label"] for each in answers] == ["zero", "one", "three"]
-    assert rig.backend.batches == [[b"class:0"], [b"class:1", b"class:3"]]  # the dead one was dropped
-
-
-async def test_a_client_that_vanishes_from_a_running_batch(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as rig:
-        slot = await _fill_the_slot(rig)
-        tasks = [asyncio.create_task(rig.predict(f"class:{index}".encode())) for index in (1, 2, 3)]
-        await _until_queued(rig, 3)
-        rig.backend.release()
-        rig.backend.hold()
-        await rig.backend.batches_arrived(2)
-        tasks[1].cancel()
-        await _until(rig, "torchgate_inference_requests_total", 1, outcome="cancelled")
-        rig.backend.release()
-        answers = await asyncio.gather(slot, tasks[0], tasks[2])
-    assert [each.json()["predictions"][0]["label"] for each in answers] == ["zero", "one", "three"]
-
-
 async def test_metrics_count_what_happened(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
         await rig.client.post("/predict", files=[("file", b"class:1")] * 3)
@@ -313,17 +235,6 @@ async def test_metrics_count_what_happened(tmp_path: Path) -> None:
         assert await rig.metric("torchgate_model_ready", **version) == 1
 
 
-async def test_sigterm_lets_requests_end(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path) as rig:
-        slot = await _fill_the_slot(rig)
-        waiting = asyncio.create_task(rig.predict(b"class:1"))
-        await _until_queued(rig, 1)
-        rig.server.should_exit = True
-        await asyncio.wait_for(_until_refused(rig), 10)
-        rig.backend.release()
-        assert [each.status_code for each in await asyncio.gather(slot, waiting)] == [200, 200]
-
-
 async def test_openapi_shows_the_contract(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
         document = (await rig.client.get("/openapi.json")).json()
@@ -342,31 +253,3 @@ async def test_openapi_shows_the_contract(tmp_path: Path) -> None:
         "x-priority",
     }
     assert json.dumps(document)
-
-
-async def _fill_the_slot(rig: Rig) -> "asyncio.Task[httpx.Response]":
-    """Occupy the version's only slot with a batch that does not end before `release`."""
-    rig.backend.hold()
-    task = asyncio.create_task(rig.predict(b"class:0"))
-    await rig.backend.batches_arrived(1)
-    return task
-
-
-async def _until(rig: Rig, metric: str, value: float, **labels: str) -> None:
-    async with asyncio.timeout(10):
-        while await rig.metric(metric, version="1.0", **labels) != value:
-            await asyncio.sleep(0.01)
-
-
-async def _until_queued(rig: Rig, num_items: int) -> None:
-    await _until(rig, "torchgate_queue_depth", num_items)
-
-
-async def _until_refused(rig: Rig) -> None:
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", rig.port)
-        except OSError:
-            return
-        writer.close()
-        await asyncio.sleep(0.01)
