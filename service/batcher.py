@@ -10,10 +10,10 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from service.backend import Backend, BatchAnswer, BatchOptions, Target
+from service.batch import Batch, BatchFormer
 from service.circuit import Circuit
 from service.errors import (
     BackendError,
@@ -25,22 +25,11 @@ from service.errors import (
     InternalError,
     QueueFull,
 )
-from service.forecast import Expectation, Forecast
-from service.metrics import CloseReason, VersionMetrics
+from service.forecast import Forecast
+from service.metrics import VersionMetrics
 from service.queue import BatchLimits, Call, Item, ItemQueue
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Images that go to the backend together."""
-
-    items: Sequence[Item]
-    reason: CloseReason
-    limit: int  # of images, when it was formed
-    is_repeated: bool = False  # as it is, because its worker died
-    expected: Expectation | None = None  # while it is in flight
 
 
 class Batcher:
@@ -63,8 +52,10 @@ class Batcher:
         self._retries: deque[Batch] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_running = 0
+        self._num_workers = 1
         self._num_slots = 1
         self._forecast = Forecast(limits.max_batch_size, limits.latency_objective_ms)
+        self._former = BatchFormer(self._queue, self._forecast, limits)
         self._circuit = Circuit(clock)
         self._fill_scheduled = False
         self._draining = False
@@ -78,13 +69,13 @@ class Batcher:
 
     def set_capacity(self, num_workers: int, num_slots: int) -> None:
         """Expect `num_workers` workers that answer, and allow `num_slots` batches in flight."""
-        self._num_slots = num_slots
+        self._num_workers, self._num_slots = num_workers, num_slots
         self._forecast.set_capacity(num_workers, num_slots)
         self._circuit.succeeded()
         self._schedule_fill()
 
     def submit(self, call: Call, payloads: Sequence[bytes | None]) -> None:
-        """Queue the call's images in one piece; a None has its result already. Wait on `call.future` for the rest.
+        """Queue the call's images in one piece; a None has its result already. The call is told.
 
         Raises:
             Draining: the batcher takes nothing more.
@@ -164,7 +155,7 @@ class Batcher:
 
     def _fill(self) -> None:
         self._fill_scheduled = False
-        while self._num_running < self._num_open_slots() and (batch := self._next()) is not None:
+        while self._may_send() and (batch := self._next()) is not None:
             self._metrics.close[batch.reason].inc()
             self._num_running += 1
             batch.expected = self._forecast.begin(len(batch.items))
@@ -172,9 +163,15 @@ class Batcher:
             self._tasks.add(task)
             task.add_done_callback(partial(self._ended, batch))
 
-    def _num_open_slots(self) -> int:
+    def _may_send(self) -> bool:
         state = self._circuit.state
-        return self._num_slots if state == "closed" else int(state == "half_open")
+        if state != "closed":
+            return state == "half_open" and not self._num_running
+        if self._num_running < self._num_workers:
+            return True
+        # One more for the next worker that is free, so that it need not wait for us. Had it room left, those that
+        # come until then would have to wait for the batch after it.
+        return self._num_running < self._num_slots and self._former.has_full_batch
 
     def _next(self) -> Batch | None:
         """Return the next batch of images whose callers still wait; None if nobody does."""
@@ -184,27 +181,7 @@ class Batcher:
             batch.items = [item for item in batch.items if item.is_wanted(now)]
             if batch.items:
                 return batch
-        return self._take(now)
-
-    def _take(self, now: float) -> Batch | None:
-        items: list[Item] = []
-        num_bytes, usual, limit = 0, 0, 0
-        while self._queue:
-            item = self._queue.peek()
-            if not item.is_wanted(now):
-                self._queue.pop()
-                if item.call.deadline <= now:
-                    self._forecast.compare(item.call.foreseen_seconds, now - item.call.submitted_at)
-                continue
-            if not items:
-                usual = self._forecast.limit_for(len(self._queue))
-                limit = self._forecast.limit_within(item.call.deadline - now, usual)
-            elif len(items) == limit or num_bytes + len(item.payload) > self._limits.max_batch_bytes:
-                is_usual = limit == usual or len(items) < limit
-                return Batch(items, "full" if is_usual else "deadline", limit)
-            items.append(self._queue.pop())
-            num_bytes += len(item.payload)
-        return Batch(items, "drain" if self._draining else "idle", limit) if items else None
+        return self._former.next(now, self._draining)
 
     async def _run(self, batch: Batch) -> None:
         started = self._clock()
@@ -219,8 +196,9 @@ class Batcher:
         seconds = self._clock() - started
         self._learn(batch, answer, seconds)
         self._end(batch)
-        self._fill()  # the worker's next batch first, then the callers of this one
-        self._deliver(batch, answer, started, seconds)
+        self._fill()
+        # The worker's next batch first: it goes out in the first step of a task that was made just now.
+        asyncio.get_running_loop().call_soon(self._deliver, batch, answer, started, seconds)
 
     async def _ask(self, items: Sequence[Item]) -> BatchAnswer:
         options = BatchOptions(top_k=max(item.call.top_k for item in items))

@@ -27,6 +27,7 @@ class Forecast:
         self._num_workers = 1
         self._num_slots = 1
         self._num_running = 0
+        self._num_items_running = 0
         self._seconds_running = 0.0  # that workers are expected to spend on what is in flight
         self._stretch = 1.0  # round trips that were over round trips that were expected: a moving average
         self.margin = MARGIN_START
@@ -41,12 +42,14 @@ class Forecast:
         service_seconds = self.cost.seconds(num_items)
         expected = Expectation(num_items, service_seconds, self._seconds_until_free() + service_seconds)
         self._num_running += 1
+        self._num_items_running += num_items
         self._seconds_running += service_seconds
         return expected
 
     def end(self, expected: "Expectation") -> None:
         """Take in that the batch is back."""
         self._num_running -= 1
+        self._num_items_running -= expected.num_items
         self._seconds_running = self._seconds_running - expected.service_seconds if self._num_running else 0.0
 
     def learn(self, expected: "Expectation", service_seconds: float, round_trip_seconds: float) -> None:
@@ -90,6 +93,13 @@ class Forecast:
         wait_seconds = self.cost.seconds(num_waiting) / self._num_workers
         within = (SHARE_OF_WAIT * wait_seconds - self.cost.fixed_seconds) / self.cost.per_item_seconds
         return min(max(self.limit, math.floor(within)), self._max_batch_size)
+
+    def share_of(self, num_waiting: int) -> int:
+        """Return how many of those that wait one worker should take, for all workers to be done at about one time.
+
+        Where one takes all, it works on them alone while the others answer what comes in one by one.
+        """
+        return math.ceil((num_waiting + self._num_items_running) / self._num_workers)
 
     def limit_within(self, seconds: float, limit: int) -> int:
         """Return how many images, `limit` at most, a batch may hold that is to be answered within `seconds`.

@@ -18,7 +18,7 @@ BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 Outcome = Literal["success", "client_error", "server_error", "shed", "expired", "cancelled"]
 Rejection = Literal["queue_full", "deadline", "draining", "circuit_open", "too_large", "buffers_full"]
-CloseReason = Literal["full", "idle", "deadline", "drain", "split"]
+CloseReason = Literal["full", "shared", "idle", "deadline", "drain", "split"]
 CIRCUIT_STATES: Mapping[CircuitState, int] = {"closed": 0, "half_open": 1, "open": 2}
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # What TorchServe calls the states of its workers, lower case; anything else is counted as other.
@@ -93,7 +93,8 @@ class Metrics:
         )
         self.batch_close = Counter(
             "torchgate_batch_close_total",
-            "Batches by why they hold no more: full, idle (nothing else waited), deadline, drain, split (tried again).",
+            "Batches by why they hold no more: full, shared (the rest is for the other workers), "
+            "idle (nothing else waited), deadline, drain, split (tried again).",
             (*_VERSION, "reason"),
             registry=registry,
         )

@@ -1,8 +1,7 @@
 """What waits for a batch: calls, their images, and the order in which they go."""
 
-import asyncio
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -30,15 +29,21 @@ class BatchLimits:
             raise ValueError(f"every limit must be at least 1: {self}")
 
 
+def _told() -> None:
+    """Do nothing: who wanted to know has been told."""
+
+
 @dataclass(slots=True, eq=False)
 class Call:
-    """One caller's images: filled result by result, done when the last is in, dead once its future is cancelled."""
+    """One caller's images: filled result by result, done when the last is in or when nobody wants them any more."""
 
     num_items: int
     top_k: int
     deadline: float  # time.monotonic(); the event loop's own clock ticks in milliseconds
-    future: "asyncio.Future[None]"
+    on_done: Callable[[], None]  # called once, at the end; must not raise
     priority: Priority = "normal"
+    is_done: bool = False
+    error: Exception | None = None  # why it ended before its last result
     results: list[ItemResult | GatewayError | None] = field(init=False)
     num_missing: int = field(init=False)
     order: tuple[int, float, int] = field(
@@ -59,11 +64,18 @@ class Call:
         self.order = (0 if self.priority == "normal" else -1, -self.deadline, -next(_sequence))
 
     def answer(self, index: int, result: ItemResult | GatewayError) -> None:
-        """Put in one image's result; the last one wakes the caller, if it is still there."""
+        """Put in one image's result; the last one ends the call."""
         self.results[index] = result
         self.num_missing -= 1
-        if not self.num_missing and not self.future.done():
-            self.future.set_result(None)
+        if not self.num_missing:
+            self.end()
+
+    def end(self, error: Exception | None = None) -> None:
+        """End the call, unless it has ended; whatever of it still waits is dead from here on."""
+        if not self.is_done:
+            self.is_done, self.error = True, error
+            on_done, self.on_done = self.on_done, _told  # what is behind it may well lead back here
+            on_done()
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +89,7 @@ class Item:
 
     def is_wanted(self, now: float) -> bool:
         """Tell whether its caller still waits and its deadline lies ahead."""
-        return not self.call.future.done() and self.call.deadline > now
+        return not self.call.is_done and self.call.deadline > now
 
 
 class ItemQueue:

@@ -32,6 +32,8 @@ RANKS = {
     "circuit": 1,
     "forecast": 2,
     "queue": 3,
+    "deadlines": 4,
+    "batch": 4,
     "batcher": 4,
     "torchserve": 3,
     "workers": 3,

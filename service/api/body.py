@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -65,8 +65,14 @@ class BodyReader:
         self._budget = budget
         self._num_bytes = 0
 
-    async def read(self, take_body: Callable[[], bytes | None], receive: Receive, headers: RequestHeaders) -> bytes:
-        """Return the whole body: at once where it is there already, as small ones are, else as it comes.
+    def take(self, body: bytes) -> None:
+        """Count a body that is there already; raises as `read` does."""
+        if len(body) > self._limits.max_bytes:
+            raise BodyTooLarge(len(body), self._limits.max_bytes)
+        self._count(body)
+
+    async def read(self, receive: Receive, headers: RequestHeaders) -> bytes:
+        """Return the whole body as it comes.
 
         Raises:
             BodyTooLarge: its declared length is over the limit; nothing of it was read.
@@ -78,10 +84,6 @@ class BodyReader:
         declared = headers.get(b"content-length")
         if declared is not None and int(declared) > self._limits.max_bytes:
             raise BodyTooLarge(int(declared), self._limits.max_bytes)
-        body = take_body()
-        if body is not None:
-            self._count(body)
-            return body
         chunks: list[bytes] = []
         try:
             async with asyncio.timeout(self._limits.timeout_seconds):

@@ -5,13 +5,14 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.ids import new_id
-from service.api.problems import problem_response
-from service.api.protocol import SHORTCUTS, Shortcuts
+from service.api.problems import problem, problem_response
+from service.api.protocol import WHEN_GONE, WholeRequest
 from service.errors import Draining, InternalError
 from service.logs import AccessLog
 from service.metrics import METHODS, Metrics
@@ -27,18 +28,29 @@ LINGER_SECONDS = 2.0
 LINGER_BYTES = 256 * 1024 * 1024
 
 
-class Edge:
-    """ASGI middleware around the whole application.
+class Shortcut(Protocol):
+    """An application that answers without the framework's routing and middleware."""
 
-    `shortcuts` are applications by method and path that answer without the framework's routing and middleware, which
-    take longer than a small prediction's share of everything else.
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+    def answer_whole(self, exchange: "WholeExchange") -> None:
+        """Begin to answer a request whose body is there, and have `exchange.run` take every step that follows."""
+
+
+class Edge:
+    """ASGI middleware around the whole application, and the way past ASGI for requests that come in one piece.
+
+    `shortcuts` are applications by method and path that answer by themselves: the framework's routing and middleware
+    take longer than a small prediction's share of everything else, and so does a task for each request.
     """
 
     def __init__(
-        self, app: ASGIApp, shortcuts: Mapping[tuple[str, str], ASGIApp], metrics: Metrics, log: AccessLog
+        self, app: ASGIApp, shortcuts: Mapping[tuple[str, str], Shortcut], metrics: Metrics, log: AccessLog
     ) -> None:
         self._app = app
         self._shortcuts = shortcuts
+        self.whole_routes = frozenset((method.encode(), path.encode()) for method, path in shortcuts)
         self._metrics = metrics
         self._log = log
         self._num_in_progress = 0
@@ -50,10 +62,9 @@ class Edge:
             await self._app(scope, receive, send)
             return
         exchange = Exchange(scope, receive, send)
-        started = time.monotonic()
         self._num_in_progress += 1
         try:
-            app = self._shortcuts.get((scope["method"], scope["path"]), self._app)
+            app = self._shortcuts.get((exchange.method, scope["path"]), self._app)
             await app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
             exchange.status = CLIENT_CLOSED
@@ -68,61 +79,103 @@ class Edge:
             if exchange.status is None:
                 await problem_response(InternalError(), scope)(scope, exchange.receive, exchange.send)
         finally:
-            self._num_in_progress -= 1
-            self._record(scope, exchange, time.monotonic() - started)
+            is_shortcut = (exchange.method, scope["path"]) in self._shortcuts
+            exchange.route = scope["path"] if is_shortcut else getattr(scope.get("route"), "path", "unmatched")
+            self.ended(exchange)
             # These lead back to the connection that holds the scope; without them no request leaves anything behind
             # for the garbage collector, which would hold up all others.
             scope["state"].clear()
             scope["extensions"].clear()
 
-    def _record(self, scope: Scope, exchange: "Exchange", seconds: float) -> None:
-        method, path = scope["method"], scope["path"]
-        route = path if (method, path) in self._shortcuts else getattr(scope.get("route"), "path", "unmatched")
-        code = exchange.status or CLIENT_CLOSED
+    def answer_whole(self, request: WholeRequest) -> None:
+        """Answer a request that is there with its body; see service.api.protocol."""
+        exchange = WholeExchange(self, request)
+        self._num_in_progress += 1
+        exchange.run(self._shortcuts[exchange.method, exchange.route].answer_whole, exchange)
+
+    def ended(self, exchange: "AnyExchange") -> None:
+        """Measure and log a request that was answered or left."""
+        self._num_in_progress -= 1
+        seconds = time.monotonic() - exchange.started
+        method, route, code = exchange.method, exchange.route, exchange.status or CLIENT_CLOSED
         self._metrics.http_request(method if method in METHODS else "other", route, str(code), seconds)
         level = "debug" if route in QUIET_ROUTES else "info"
         if self._log.is_enabled_for(level):
-            state = scope["state"]
             fields = {
                 "request_id": exchange.request_id,
                 "method": method,
                 "route": route,
                 "code": code,
                 "duration_ms": round(seconds * 1000, 3),
-                **state.get("log", {}),
+                **exchange.log,
             }
-            if "error_code" in state:
-                fields["error_code"] = state["error_code"]
+            if exchange.error_code is not None:
+                fields["error_code"] = exchange.error_code
             self._log.write(level, fields)
 
 
-class Exchange:
-    """One request and its answer, as they pass; applications find it in the scope's state."""
+class AnyExchange:
+    """One request and its answer, and what the log says of them."""
+
+    def __init__(self, method: str, headers: dict[bytes, bytes]) -> None:
+        self.started = time.monotonic()
+        self.method = method
+        self.route = "unmatched"
+        self.headers = headers  # of several with one name the last
+        given = headers.get(b"x-request-id")
+        self.request_id = given.decode() if given is not None and REQUEST_ID.fullmatch(given) else new_id()
+        self.status: int | None = None
+        self.error_code: str | None = None
+        self.log: Mapping[str, Any] = {}
+
+
+class WholeExchange(AnyExchange):
+    """A request that came in one piece."""
+
+    def __init__(self, edge: Edge, request: WholeRequest) -> None:
+        super().__init__(request.method.decode(), dict(request.headers))
+        self.route = request.path.decode()
+        self.query_string = request.query_string
+        self.body = request.body
+        self.when_gone = request.when_gone
+        self._edge = edge
+        self._request = request
+
+    def run(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Take a step towards the answer. This is the border: no exception passes it."""
+        try:
+            step(*arguments)
+        except Exception:
+            logger.exception("unexpected error", extra={"request_id": self.request_id})
+            if self.status is None:
+                self.error_code = InternalError.code
+                self.answer(*problem(InternalError(), self.request_id))
+
+    def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send the answer, with a Content-Length among its headers."""
+        self.status = status
+        headers.append((b"x-request-id", self.request_id.encode()))
+        self._request.answer(status, headers, body)
+        self._edge.ended(self)
+
+    def left(self) -> None:
+        """Take in that the client has left."""
+        self.status = CLIENT_CLOSED
+        self._request.drop()
+        self._edge.ended(self)
+
+
+class Exchange(AnyExchange):
+    """A request and its answer as they pass in ASGI's messages; applications find it in the scope's state."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        given = headers.get(b"x-request-id", b"")
-        self.request_id = given.decode() if REQUEST_ID.fullmatch(given) else new_id()
-        state = scope.setdefault("state", {})
-        state["request_id"] = self.request_id
-        state["headers"] = headers  # of several with one name the last; for those who look up more than one
-        self.status: int | None = None
-        state["exchange"] = self
+        super().__init__(scope["method"], dict(scope["headers"]))
+        scope["state"]["exchange"] = self
+        # Takes what is to be called if the client leaves; None ends that.
+        self.when_gone: Callable[[Callable[[], None] | None], None] = scope["extensions"][WHEN_GONE]
         self._receive = receive
         self._send = send
-        self._shortcuts: Shortcuts = scope["extensions"][SHORTCUTS]
-        self._body_pending = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
-
-    def when_gone(self, call: Callable[[], None] | None) -> None:
-        """Have `call` called if the client leaves before its answer; None ends that."""
-        self._shortcuts.when_gone(call)
-
-    def take_body(self) -> bytes | None:
-        """Return the whole body if it has come already, else None."""
-        body = self._shortcuts.take_body()
-        if body is not None:
-            self._body_pending = False
-        return body
+        self._body_pending = b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
 
     async def receive(self) -> Message:
         """Receive as in ASGI."""
@@ -147,13 +200,8 @@ class Exchange:
 
     async def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Send a whole answer, with a Content-Length among its headers."""
-        if self._body_pending:
-            await self.send({"type": "http.response.start", "status": status, "headers": headers})
-            await self.send({"type": "http.response.body", "body": body})
-            return
-        self.status = status
-        headers.append((b"x-request-id", self.request_id.encode()))
-        await self._shortcuts.answer(status, headers, body)
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
 
     async def _linger(self) -> None:
         """Read what the client still sends, for a while, and throw it away."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -12,17 +11,15 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.answer import answer_body, answer_headers
-from service.api.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders, split_body
-from service.api.edge import Exchange
+from service.api.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders
+from service.api.edge import CLIENT_CLOSED, AnyExchange, Exchange, WholeExchange
 from service.api.parameters import read_headers, read_query
-from service.api.problems import problem, problem_responses
-from service.backend import ItemError, Ranking
-from service.deployment import Deployment
-from service.errors import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
-from service.metrics import Metrics, Outcome, Rejection
-from service.queue import Call
-from service.request_errors import ImageRejected, ParameterInvalid
+from service.api.prediction import Images, Prediction
+from service.api.problems import Answer, problem, problem_responses
+from service.deadlines import Deadlines
+from service.errors import GatewayError
+from service.metrics import Metrics, Rejection
+from service.request_errors import ParameterInvalid
 from service.router import Router
 from service.schemas import PredictAnswer, PredictHeaders, PredictJson, PredictQuery
 
@@ -91,112 +88,97 @@ def predict_routes(application: ASGIApp) -> APIRouter:
 
 
 class PredictApplication:
-    """The ASGI application behind POST /predict."""
+    """Answers POST /predict: as an ASGI application, and past ASGI where the body came with the head."""
 
     def __init__(self, router: Router, metrics: Metrics, limits: PredictLimits) -> None:
         self._router = router
         self._metrics = metrics
         self._limits = limits
         self._budget = BodyBudget(limits.max_buffered_bytes)
+        self._deadlines = Deadlines()
+
+    def answer_whole(self, exchange: WholeExchange) -> None:
+        """Begin to answer a request that is there with its body."""
+        reader = BodyReader(self._limits.body, self._budget)
+        try:
+            prediction = self._accept(exchange.query_string, exchange.headers)
+            reader.take(exchange.body)
+            images = prediction.split(exchange.body, exchange.headers)
+        except GatewayError as error:
+            reader.close()
+            exchange.answer(*self._refusal(error, exchange))
+            return
+        exchange.log = prediction.log
+        exchange.when_gone(prediction.leave)
+        prediction.start(images, partial(exchange.run, self._end_whole, exchange, prediction, reader))
+
+    def _end_whole(self, exchange: WholeExchange, prediction: Prediction, reader: BodyReader) -> None:
+        reader.close()
+        if isinstance(prediction.error, ClientDisconnect):
+            exchange.left()
+        else:
+            exchange.answer(*self._answer(exchange, prediction))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer a request whose body comes bit by bit."""
         exchange: Exchange = scope["state"]["exchange"]
         reader = BodyReader(self._limits.body, self._budget)
         try:
-            deployment, call = await self._predict(scope, exchange, reader)
+            prediction = self._accept(scope["query_string"], exchange.headers)
+            body = await reader.read(exchange.receive, exchange.headers)
+            images = prediction.split(body, exchange.headers)
+            del body
+            exchange.log = prediction.log
+            await _ended(prediction, images, exchange)
         except GatewayError as error:
-            if reason := REJECTIONS.get(error.code):
-                self._metrics.rejected.labels(reason).inc()
-            await exchange.answer(*problem(error, scope))
+            await exchange.answer(*self._refusal(error, exchange))
             return
         finally:
             reader.close()
-        body = answer_body(deployment, call)
-        await exchange.answer(200, answer_headers(deployment, call, len(body)), body)
+        if isinstance(prediction.error, ClientDisconnect):
+            exchange.status = CLIENT_CLOSED
+        else:
+            await exchange.answer(*self._answer(exchange, prediction))
 
-    async def _predict(self, scope: Scope, exchange: Exchange, reader: BodyReader) -> tuple[Deployment, Call]:
+    def _accept(self, query_string: bytes, headers: RequestHeaders) -> Prediction:
+        """Check the head of a request; raises what is wrong with it."""
         started = time.monotonic()
-        state = scope["state"]
-        headers: RequestHeaders = state["headers"]
-        query = read_query(scope["query_string"])
-        asked = read_headers(headers)
+        query, asked = read_query(query_string), read_headers(headers)
         deadline_ms = asked.x_deadline_ms or self._limits.deadline_ms
         if deadline_ms > self._limits.max_deadline_ms:
             allowed = self._limits.max_deadline_ms
             raise ParameterInvalid(f"X-Deadline-Ms is {deadline_ms}, at most {allowed} is allowed")
         deployment = self._router.route(query.model, query.version)
-        body = await reader.read(exchange.take_body, exchange.receive, headers)
-        images = split_body(body, headers, self._limits.body.max_images)
-        deployment.require_ready()  # it may have gone while the body came
-        state["log"] = {
-            "model": deployment.target.model,
-            "version": deployment.target.version,
-            "num_images": len(images),
-        }
-        top_k = min(query.top_k, len(deployment.contract.classes))
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        call = Call(len(images), top_k, started + deadline_ms / 1000, future, asked.x_priority)
-        await _ask(deployment, call, images, deadline_ms, exchange.when_gone)
-        return deployment, call
+        return Prediction(
+            deployment,
+            min(query.top_k, len(deployment.contract.classes)),
+            started + deadline_ms / 1000,
+            deadline_ms,
+            asked.x_priority,
+            self._limits.body.max_images,
+            self._deadlines,
+        )
+
+    def _answer(self, exchange: AnyExchange, prediction: Prediction) -> Answer:
+        if prediction.error is None:
+            return prediction.answer()
+        return self._refusal(prediction.error, exchange)
+
+    def _refusal(self, error: Exception, exchange: AnyExchange) -> Answer:
+        assert isinstance(error, GatewayError)
+        if reason := REJECTIONS.get(error.code):
+            self._metrics.rejected.labels(reason).inc()
+        exchange.error_code = error.code
+        return problem(error, exchange.request_id)
 
 
-async def _ask(
-    deployment: Deployment,
-    call: Call,
-    images: Sequence[bytes | ItemError],
-    deadline_ms: int,
-    when_gone: Callable[[Callable[[], None] | None], None],
-) -> None:
-    """Return once every image is answered; counted by how it ends."""
-    started = time.monotonic()
-    outcome: Outcome = "server_error"
-    alarm: asyncio.TimerHandle | None = None
+async def _ended(prediction: Prediction, images: Images, exchange: Exchange) -> None:
+    """Start the prediction and return when it has ended."""
+    ended = asyncio.Event()
+    prediction.start(images, ended.set)
+    exchange.when_gone(prediction.leave)
     try:
-        for index, image in enumerate(images):
-            if isinstance(image, ItemError):
-                call.answer(index, image)
-        if call.num_missing:
-            deployment.batcher.submit(call, [None if isinstance(image, ItemError) else image for image in images])
-            late = DeadlineExceeded(deadline_ms)
-            alarm = asyncio.get_running_loop().call_later(call.deadline - started, _end, call, late)
-            when_gone(partial(_end, call, ClientDisconnect()))
-            await call.future
-        _raise_if_none_answered(call)
-        outcome = "success"
-    except DeadlineExceeded:
-        outcome = "expired"
-        raise
-    except (ClientDisconnect, asyncio.CancelledError):
-        outcome = "cancelled"
-        raise
-    except (OverloadError, CircuitOpen, Draining):
-        outcome = "shed"
-        raise
-    except ImageRejected:
-        outcome = "client_error"
-        raise
+        await ended.wait()
     finally:
-        call.future.cancel()  # whatever of it still waits is dead now
-        if alarm is not None:
-            alarm.cancel()
-            when_gone(None)
-        deployment.metrics.requests[outcome].inc()
-        deployment.metrics.seconds[outcome].observe(time.monotonic() - started)
-    deployment.metrics.queue_seconds.observe(call.queue_seconds)
-
-
-def _end(call: Call, why: Exception) -> None:
-    if not call.future.done():
-        call.future.set_exception(why)
-
-
-def _raise_if_none_answered(call: Call) -> None:
-    """Raise what went wrong if no image has an answer: of a batch what the server did, of one image its own error."""
-    if any(isinstance(result, Ranking) for result in call.results):
-        return
-    for result in call.results:
-        if isinstance(result, GatewayError):
-            raise result
-    if call.num_items == 1 and isinstance(call.results[0], ItemError):
-        raise ImageRejected(call.results[0].code, call.results[0].message)
+        exchange.when_gone(None)
+        prediction.leave()

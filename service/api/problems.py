@@ -14,13 +14,13 @@ from service.errors import GatewayError, InternalError
 from service.request_errors import MethodNotAllowed, ParameterInvalid, RouteNotFound
 from service.schemas import Problem
 
+Answer = tuple[int, list[tuple[bytes, bytes]], bytes]  # status, headers, body
+
 MEDIA_TYPE = "application/problem+json"
 
 
-def problem(error: GatewayError, scope: Scope) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return status, headers and body that tell the caller of `error`, and note its code for the log."""
-    state = scope.setdefault("state", {})
-    state["error_code"] = error.code
+def problem(error: GatewayError, request_id: str) -> Answer:
+    """Return status, headers and body that tell the caller of `error`."""
     # Of an error whose status depends on its data, like a handler's, the class still has the status.
     document = {
         "type": "about:blank",
@@ -28,7 +28,7 @@ def problem(error: GatewayError, scope: Scope) -> tuple[int, list[tuple[bytes, b
         "status": error.status,
         "detail": str(error),
         "code": error.code,
-        "request_id": state.get("request_id", ""),
+        "request_id": request_id,
     }
     body = json.dumps(document).encode()
     headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
@@ -40,8 +40,10 @@ def problem(error: GatewayError, scope: Scope) -> tuple[int, list[tuple[bytes, b
 
 
 def problem_response(error: GatewayError, scope: Scope) -> Response:
-    """Return the same as an answer of the framework's."""
-    status, headers, body = problem(error, scope)
+    """Return the same as an answer of the framework's, and note the error's code for the log."""
+    exchange = scope["state"]["exchange"]
+    exchange.error_code = error.code
+    status, headers, body = problem(error, exchange.request_id)
     response = Response(body, status)
     response.raw_headers = headers
     return response

@@ -7,58 +7,79 @@ It also tells of a client that left only to those who keep a task waiting for th
 import asyncio
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 KIBIBYTE = 1024
 UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
-SHORTCUTS = "torchgate.shortcuts"  # among the extensions of a request's scope
+WHEN_GONE = "torchgate.when_gone"  # in a scope's extensions: takes what is to be called if the client leaves
 
 
-class Shortcuts:
-    """What the application may do with a request beyond ASGI, under SHORTCUTS in its scope's extensions."""
+class WholeApplication(Protocol):
+    """An application that answers some requests at once where the body came with the head."""
 
-    __slots__ = ("_cycle", "_protocol")
+    whole_routes: frozenset[tuple[bytes, bytes]]  # methods and paths
 
-    def __init__(self, protocol: "BoundedHttpProtocol", cycle: RequestResponseCycle) -> None:
-        self._protocol = protocol
-        self._cycle = cycle
+    def answer_whole(self, request: "WholeRequest") -> None:
+        """Begin to answer; must not raise."""
 
-    def when_gone(self, call: Callable[[], None] | None) -> None:
-        """Have `call` called if the client leaves during the request that is being answered; None ends that."""
-        self._protocol.when_gone = call
 
-    def take_body(self) -> bytes | None:
-        """Return the body if it came together with the head, else None."""
-        cycle = self._cycle
-        if cycle.more_body or cycle.disconnected:
-            return None
-        body, cycle.body = bytes(cycle.body), bytearray()
-        return body
+class _NobodyWaits:
+    def set(self) -> None:
+        """Wake nobody."""
 
-    async def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
-        """Send a whole answer; its headers, with a Content-Length among them, are known to be well-formed.
 
-        What two ASGI messages do, without their checks and with one system call instead of two.
-        """
-        cycle = self._cycle
-        if cycle.flow.write_paused and not cycle.disconnected:
-            await cycle.flow.drain()
-        if cycle.disconnected:
-            return
-        cycle.response_started = True
-        cycle.waiting_for_100_continue = False
+class WholeRequest:
+    """A request that came in one piece, answered without a task, a queue and messages of its own.
+
+    To the connection it is what a RequestResponseCycle is: the same attributes say how far it is.
+    """
+
+    __slots__ = (
+        *("_protocol", "body", "disconnected", "headers", "keep_alive", "method", "path", "query_string"),
+        "response_complete",
+    )
+    message_event = _NobodyWaits()
+
+    def __init__(self, protocol: "BoundedHttpProtocol", method: bytes, body: bytes) -> None:
+        self._protocol: BoundedHttpProtocol | None = protocol
+        self.method = method
+        self.path, _, self.query_string = protocol.url.partition(b"?")
+        self.headers = protocol.headers
+        self.body = body
+        self.keep_alive = protocol.parser.get_http_version() != "1.0" and protocol.parser.should_keep_alive()
+        self.response_complete = False
+        self.disconnected = False
+
+    def when_gone(self, call: Callable[[], None]) -> None:
+        """Have `call` called if the client leaves before it is answered."""
+        if self._protocol is not None:
+            self._protocol.when_gone = call
+
+    def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send the answer; its headers, with a Content-Length among them, are known to be well-formed."""
+        protocol, self._protocol = self._protocol, None  # it leads back here
+        assert protocol is not None, "answered twice"
         pieces = [STATUS_LINE[status]]
-        for name, value in (*cycle.default_headers, *headers):
+        for name, value in (*protocol.server_state.default_headers, *headers):
             pieces += (name, b": ", value, b"\r\n")
-        pieces += (b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", body)
-        cycle.transport.write(b"".join(pieces))
-        cycle.response_complete = True
-        cycle.message_event.set()
-        if not cycle.keep_alive:
-            cycle.transport.close()
-        cycle.on_response()
+        pieces += (b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n", body)
+        protocol.transport.write(b"".join(pieces))
+        self._end(protocol)
+        if not self.keep_alive:
+            protocol.transport.close()
+        protocol.on_response_complete()
+
+    def drop(self) -> None:
+        """Say nothing: nobody is there."""
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            self._end(protocol)
+
+    def _end(self, protocol: "BoundedHttpProtocol") -> None:
+        self.response_complete = True
+        protocol.when_gone = None
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -76,6 +97,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._is_between_messages = True
         self._alarm: asyncio.TimerHandle | None = None
         self.when_gone: Callable[[], None] | None = None  # called if the client leaves before its answer
+        self._whole_routes: frozenset[tuple[bytes, bytes]] = getattr(self.app, "whole_routes", frozenset())
+        # Of a body, as long as all of it may come together with its head.
+        self._pieces: list[bytes] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
@@ -96,6 +120,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             data = _without_upgrade(data)
         self._got_somewhere = False
         super().data_received(data)
+        if self._pieces is not None and not self.transport.is_closing():
+            self._begin_cycle()  # there is more to come
         if self._got_somewhere:
             self._num_idle_bytes = 0
             if not self._awaits_head:
@@ -122,20 +148,50 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Stop waiting: the head is there."""
         self._got_somewhere = True
         self._stop_waiting()
-        super().on_headers_complete()
-        extensions: Any = {SHORTCUTS: Shortcuts(self, self.cycle)}
-        self.scope["extensions"] = extensions
+        if self._may_come_whole():
+            self._pieces = []
+        else:
+            self._begin_cycle()
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
         self._got_somewhere = True
-        super().on_body(body)
+        if self._pieces is None:
+            super().on_body(body)
+        else:
+            self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """Expect a head next."""
+        """Answer what came in one piece; expect a head next."""
         self._got_somewhere = True
         self._is_between_messages = True
-        super().on_message_complete()
+        pieces, self._pieces = self._pieces, None
+        if pieces is None:
+            super().on_message_complete()
+            return
+        request = WholeRequest(self, self.parser.get_method(), b"".join(pieces))
+        self.cycle = request  # type: ignore[assignment]
+        self.app.answer_whole(request)
+
+    def _may_come_whole(self) -> bool:
+        return (
+            (self.parser.get_method(), self.url.partition(b"?")[0]) in self._whole_routes
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.expect_100_continue
+            and not self.flow.write_paused  # a client that does not read its answers is waited for
+        )
+
+    def _begin_cycle(self) -> None:
+        """Hand the request to the application as ASGI has it, with the pieces of its body that have come."""
+        pieces, self._pieces = self._pieces or (), None
+        super().on_headers_complete()
+        extensions: Any = {WHEN_GONE: self._set_when_gone}
+        self.scope["extensions"] = extensions
+        for piece in pieces:
+            super().on_body(piece)
+
+    def _set_when_gone(self, call: Callable[[], None] | None) -> None:
+        self.when_gone = call
 
     def _set_alarm(self) -> None:
         self._alarm = self.loop.call_later(self.max_head_seconds, self._refuse, b"408 Request Timeout")

@@ -44,7 +44,7 @@ class Workers:
     def num_slots(self, num_workers: int) -> int:
         """Return a batch that runs for each worker, and one that waits in the socket for every other.
 
-        One for each would keep no worker busier, and hold images back from larger batches and from those in a hurry.
+        A second one for each would hold images back from those that are in a hurry, and keep no worker busier.
         """
         return num_workers + math.ceil(num_workers / 2)
 

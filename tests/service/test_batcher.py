@@ -8,27 +8,28 @@ from service.errors import Draining, QueueFull
 from service.metrics import Metrics
 from service.queue import BatchLimits, Call
 from tests.fake_backend import FakeBackend
+from tests.service.limits import LIMITS, limits
 
 pytestmark = pytest.mark.anyio
 
 TARGET = Target("digits", "1.0")
 FAR = float("inf")
-LIMITS = BatchLimits(
-    max_batch_size=4,
-    max_batch_bytes=100,
-    max_queue_items=8,
-    max_queue_bytes=100,
-    backend_timeout_ms=1000,
-    latency_objective_ms=1000,
-)
 
 
-def make(backend: FakeBackend, limits: BatchLimits = LIMITS) -> Batcher:
-    return Batcher(TARGET, backend, limits, Metrics().of(TARGET))
+def make(backend: FakeBackend, bounds: BatchLimits = LIMITS) -> Batcher:
+    return Batcher(TARGET, backend, bounds, Metrics().of(TARGET))
 
 
-def call(num_items: int) -> Call:
-    return Call(num_items, 1, FAR, asyncio.get_running_loop().create_future())
+class Waiting(Call):
+    """A call that can be waited for."""
+
+    def __init__(self, num_items: int) -> None:
+        self.done = asyncio.Event()
+        super().__init__(num_items, 1, FAR, self.done.set)
+
+
+def call(num_items: int) -> Waiting:
+    return Waiting(num_items)
 
 
 async def test_an_idle_batcher_adds_no_delay_and_a_busy_one_gathers() -> None:
@@ -42,7 +43,7 @@ async def test_an_idle_batcher_adds_no_delay_and_a_busy_one_gathers() -> None:
     for each in others:
         batcher.submit(each, [b"class:1"])
     backend.release()
-    await asyncio.gather(first.future, *(each.future for each in others))
+    await asyncio.gather(first.done.wait(), *(each.done.wait() for each in others))
     assert [len(batch) for batch in backend.batches] == [1, 3]
     assert [each.largest_batch for each in others] == [3, 3, 3]
     assert first.results == [Ranking([(0, 1.0)])]
@@ -59,23 +60,15 @@ async def test_as_many_batches_run_as_there_are_slots() -> None:
     await backend.batches_arrived(2)
     assert backend.num_in_flight == 2
     backend.release()
-    await asyncio.gather(*(each.future for each in calls))
+    await asyncio.gather(*(each.done.wait() for each in calls))
 
 
 async def test_a_batch_is_bounded_in_bytes() -> None:
     backend = FakeBackend()
-    limits = BatchLimits(
-        max_batch_size=4,
-        max_batch_bytes=20,
-        max_queue_items=8,
-        max_queue_bytes=100,
-        backend_timeout_ms=1000,
-        latency_objective_ms=1000,
-    )
-    batcher = make(backend, limits)
+    batcher = make(backend, limits(max_batch_bytes=20))
     whole = call(4)
     batcher.submit(whole, [b"class:0", b"class:1", b"class:2", b"class:000000000000000000003"])  # 7, 7, 7 and 27 bytes
-    await whole.future
+    await whole.done.wait()
     # One item alone may be over the limit: it has to go at some time.
     assert [len(batch) for batch in backend.batches] == [2, 1, 1]
 
@@ -93,7 +86,7 @@ async def test_a_queue_is_bounded_in_bytes_and_takes_all_or_nothing() -> None:
     second = call(1)
     batcher.submit(second, [b"class:1"])
     backend.release()
-    await asyncio.gather(first.future, second.future)
+    await asyncio.gather(first.done.wait(), second.done.wait())
     assert backend.batches == [[b"class:0"], [b"class:1"]]
 
 

@@ -28,18 +28,12 @@ from service.errors import (
     WorkerDied,
 )
 from service.metrics import Metrics
-from service.queue import BatchLimits, Call
+from service.queue import Call
 from service.schemas import Priority
+from tests.service.limits import limits
 
 TARGET = Target("digits", "1.0")
-LIMITS = BatchLimits(
-    max_batch_size=4,
-    max_batch_bytes=24,
-    max_queue_items=12,
-    max_queue_bytes=80,
-    backend_timeout_ms=1000,
-    latency_objective_ms=100,
-)
+LIMITS = limits(max_batch_bytes=24, max_queue_items=12, max_queue_bytes=80, latency_objective_ms=100)
 POISON = b"!"
 ERRORS: tuple[BackendError, ...] = (BackendUnavailable("gone"), BackendTimeout(1000), WorkerDied("dead"))
 
@@ -102,7 +96,7 @@ class BatcherMachine(RuleBasedStateMachine):
         backend: Any = self.desk
         self.batcher = Batcher(TARGET, backend, LIMITS, Metrics().of(TARGET), clock=lambda: self.now)
         self.run(lambda: self.batcher.set_capacity(num_workers, max(num_workers, num_slots)))
-        self.num_slots = max(num_workers, num_slots)
+        self.num_workers, self.num_slots = num_workers, max(num_workers, num_slots)
 
     def run(self, step: Any) -> None:
         """Do one thing inside the event loop, then let the loop come to rest."""
@@ -118,7 +112,7 @@ class BatcherMachine(RuleBasedStateMachine):
         """A batch has only images that somebody waits for; unless it is tried again, they are the most urgent ones."""
         senders = {payload: caller.call for caller in self.callers for payload in caller.payloads}
         for payload in items:
-            assert not senders[payload].future.done(), "sent for a caller that has left"
+            assert not senders[payload].is_done, "sent for a caller that has left"
             assert senders[payload].deadline > self.now
         if not any(set(items) < set(batch) for batch in self.desk.taken):
             waiting = [item.call.order for item in self.batcher._queue._items if item.is_wanted(self.now)]
@@ -143,14 +137,14 @@ class BatcherMachine(RuleBasedStateMachine):
         wanted = self.wanted_bytes()
 
         def step() -> None:
-            call = Call(len(payloads), 1, self.now + deadline, self.loop.create_future(), priority)
+            call = Call(len(payloads), 1, self.now + deadline, lambda: None, priority)
             caller = Caller(call, payloads)
             self.callers.append(caller)
             try:
                 self.batcher.submit(call, payloads)
             except (QueueFull, DeadlineUnreachable, CircuitOpen, Draining) as error:
                 caller.refused_with = error
-                call.future.cancel()
+                call.end(error)
 
         self.run(step)
         refusal = self.callers[-1].refused_with
@@ -172,7 +166,7 @@ class BatcherMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         caller = data.draw(st.sampled_from(self.callers))
-        self.run(caller.call.future.cancel)
+        self.run(caller.call.end)
 
     @rule(seconds=st.sampled_from([0.001, 0.01, 0.05, 0.6, 5.0]))
     def time_passes(self, seconds: float) -> None:
@@ -182,9 +176,8 @@ class BatcherMachine(RuleBasedStateMachine):
         """Move the clock, and ring the alarm that each caller has set for its deadline."""
         self.now += seconds
         for caller in self.callers:
-            if caller.call.deadline <= self.now and not caller.call.future.done():
-                caller.call.future.set_exception(DeadlineExceeded(1))
-                caller.call.future.exception()
+            if caller.call.deadline <= self.now:
+                caller.call.end(DeadlineExceeded(1))
 
     # What the backend does
 
@@ -235,9 +228,9 @@ class BatcherMachine(RuleBasedStateMachine):
             assert len(items) == 1 or sum(map(len, items)) <= LIMITS.max_batch_bytes
 
     @invariant()
-    def nothing_waits_beside_a_free_slot(self) -> None:
+    def nothing_waits_beside_a_free_worker(self) -> None:
         if hasattr(self, "batcher") and self.batcher._circuit.state == "closed" and self.wanted_bytes()[0]:
-            assert len(self.desk.batches) == self.num_slots
+            assert len(self.desk.batches) >= self.num_workers
 
     @invariant()
     def the_queue_is_in_order(self) -> None:
@@ -261,7 +254,7 @@ class BatcherMachine(RuleBasedStateMachine):
                     assert isinstance(result, GatewayError)
             assert call.num_missing == missing
             if missing == 0:
-                assert call.future.done()
+                assert call.is_done
 
     def teardown(self) -> None:
         if not hasattr(self, "batcher"):
@@ -279,7 +272,7 @@ class BatcherMachine(RuleBasedStateMachine):
         assert len(self.batcher._queue) == self.batcher._num_running == 0
         assert self.batcher._forecast._num_running == self.batcher._forecast._seconds_running == 0
         for caller in self.callers:
-            assert caller.call.future.done(), "a caller was forgotten"
+            assert caller.call.is_done, "a caller was forgotten"
         self.loop.close()
 
 

@@ -10,13 +10,20 @@ from tests.gateway import running_gateway
 
 pytestmark = pytest.mark.anyio
 
-OURS = {"RequestResponseCycle", "BoundedHttpProtocol", "Shortcuts", "Exchange", "Call", "Item", "BodyReader"}
+OURS = {
+    *("RequestResponseCycle", "BoundedHttpProtocol", "WholeRequest", "WholeExchange", "Exchange", "Prediction"),
+    *("Call", "Item", "BodyReader"),
+}
 
 
 @pytest.mark.parametrize(
     "request_bytes",
     [
         b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\nConnection: close\r\n\r\nclass:1",
+        b"POST /predict HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        b"7\r\nclass:1\r\n0\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\nExpect: 100-continue\r\n"
+        b"Connection: close\r\n\r\nclass:1",
         b"POST /predict?top_k=0 HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\nConnection: close\r\n\r\nclass:1",
         b"GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n",
     ],

@@ -1,0 +1,124 @@
+"""One request to POST /predict, whichever way it came: from an accepted head to the images' answers."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+
+from service.api.answer import answer_body, answer_headers
+from service.api.body import RequestHeaders, split_body
+from service.api.problems import Answer
+from service.backend import ItemError, Ranking
+from service.deadlines import Deadlines
+from service.deployment import Deployment
+from service.errors import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
+from service.metrics import Outcome
+from service.queue import Call
+from service.request_errors import ImageRejected
+from service.schemas import Priority
+
+Images = Sequence[bytes | ItemError]
+
+
+class Prediction:
+    """One request whose head was accepted: `split` its body, `start` it, then `error` or `answer` says how it ended."""
+
+    __slots__ = (
+        *("_call", "_deadline", "_deadline_ms", "_deadlines", "_deployment", "_max_images", "_on_end", "_priority"),
+        *("_started", "_top_k", "error", "log"),
+    )
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        top_k: int,
+        deadline: float,
+        deadline_ms: int,
+        priority: Priority,
+        max_images: int,
+        deadlines: Deadlines,
+    ) -> None:
+        self._deployment = deployment
+        self._top_k = top_k
+        self._deadline = deadline
+        self._deadline_ms = deadline_ms
+        self._priority = priority
+        self._max_images = max_images
+        self._deadlines = deadlines
+        self.error: Exception | None = None
+        self.log: Mapping[str, Any] = {}
+
+    def split(self, body: bytes, headers: RequestHeaders) -> Images:
+        """Return the images of the body, which has just come; raises what is wrong with it."""
+        images = split_body(body, headers, self._max_images)
+        self._deployment.require_ready()  # it may have gone while the body came
+        target = self._deployment.target
+        self.log = {"model": target.model, "version": target.version, "num_images": len(images)}
+        return images
+
+    def start(self, images: Images, on_end: Callable[[], None]) -> None:
+        """Have the images answered; `on_end` is called once, maybe before this returns."""
+        self._started = time.monotonic()
+        self._on_end = on_end
+        call = self._call = Call(len(images), self._top_k, self._deadline, self._end, self._priority)
+        for index, image in enumerate(images):
+            if isinstance(image, ItemError):
+                call.answer(index, image)
+        if call.is_done:
+            return
+        try:
+            self._deployment.batcher.submit(call, [None if isinstance(image, ItemError) else image for image in images])
+        except GatewayError as error:
+            call.end(error)
+        else:
+            self._deadlines.watch(call, self._deadline_ms)
+
+    def leave(self) -> None:
+        """Take in that nobody waits for it any more."""
+        self._call.end(ClientDisconnect())
+
+    def _end(self) -> None:
+        """Count the request by how it ended, then tell."""
+        call, metrics = self._call, self._deployment.metrics
+        self.error = call.error or _why_none_is_answered(call)
+        outcome = _outcome(self.error)
+        metrics.requests[outcome].inc()
+        metrics.seconds[outcome].observe(time.monotonic() - self._started)
+        if outcome == "success":
+            metrics.queue_seconds.observe(call.queue_seconds)
+        on_end = self._on_end
+        del self._on_end  # it leads back here
+        on_end()
+
+    def answer(self) -> Answer:
+        """Return the answer to a request that ended without an error."""
+        body = answer_body(self._deployment, self._call)
+        return 200, answer_headers(self._deployment, self._call, len(body)), body
+
+
+def _why_none_is_answered(call: Call) -> GatewayError | None:
+    """Return what went wrong if no image has an answer: of a batch what the server did, of one image its own error."""
+    if any(isinstance(result, Ranking) for result in call.results):
+        return None
+    for result in call.results:
+        if isinstance(result, GatewayError):
+            return result
+    if call.num_items == 1 and isinstance(call.results[0], ItemError):
+        return ImageRejected(call.results[0].code, call.results[0].message)
+    return None
+
+
+def _outcome(error: Exception | None) -> Outcome:
+    match error:
+        case None:
+            return "success"
+        case DeadlineExceeded():
+            return "expired"
+        case ClientDisconnect():
+            return "cancelled"
+        case OverloadError() | CircuitOpen() | Draining():
+            return "shed"
+        case ImageRejected():
+            return "client_error"
+    return "server_error"
