@@ -63,6 +63,40 @@ async def test_as_many_batches_run_as_there_are_slots() -> None:
     await asyncio.gather(*(each.done.wait() for each in calls))
 
 
+async def test_idle_workers_share_what_came_at_once() -> None:
+    backend = FakeBackend()
+    batcher = make(backend)
+    batcher.set_capacity(2, 3)
+    backend.hold()
+    whole = call(4)
+    batcher.submit(whole, [b"class:0"] * 4)
+    await backend.batches_arrived(2)
+    backend.release()
+    await whole.done.wait()
+    assert [len(batch) for batch in backend.batches] == [2, 2]
+    assert (whole.close_reason, whole.batch_limit) == ("idle", 4)
+
+
+async def test_a_batch_waits_at_a_busy_worker_only_when_it_is_full() -> None:
+    backend = FakeBackend()
+    batcher = make(backend)
+    batcher.set_capacity(1, 2)
+    backend.hold()
+    calls = [call(1) for _ in range(6)]
+    batcher.submit(calls[0], [b"class:0"])
+    await backend.batches_arrived(1)
+    for each in calls[1:4]:
+        batcher.submit(each, [b"class:1"])
+    await asyncio.sleep(0.01)
+    assert [len(batch) for batch in backend.batches] == [1]
+    batcher.submit(calls[4], [b"class:1"])
+    await backend.batches_arrived(2)
+    batcher.submit(calls[5], [b"class:2"])
+    backend.release()
+    await asyncio.gather(*(each.done.wait() for each in calls))
+    assert [len(batch) for batch in backend.batches] == [1, 4, 1]
+
+
 async def test_a_batch_is_bounded_in_bytes() -> None:
     backend = FakeBackend()
     batcher = make(backend, limits(max_batch_bytes=20))

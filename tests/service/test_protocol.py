@@ -100,3 +100,52 @@ async def test_the_next_head_harms_no_answer_that_is_due(tmp_path: Path, rest: b
             head = await reader.readuntil(b"\r\n\r\n")
         writer.close()
     assert head.startswith(b"HTTP/1.1 200"), head
+
+
+HEAD = b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\n"
+LABELS = [b"zero", b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("cut", [10, len(HEAD) - 1, len(HEAD) + 1, len(HEAD) + 2, len(HEAD) + 5])
+async def test_a_request_may_be_cut_anywhere(tmp_path: Path, cut: int) -> None:
+    async with running_gateway(tmp_path) as rig:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        request = HEAD + b"\r\nclass:1"
+        for index in (1, 2, 3):
+            request = HEAD + f"\r\nclass:{index}".encode()
+            writer.write(request[:cut])
+            await asyncio.sleep(0.01)  # so that it comes in two pieces; one would do as well
+            writer.write(request[cut:])
+            async with asyncio.timeout(15):
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
+                body = await reader.readexactly(int(length.split(b":")[1]))
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert b'"label":"' + LABELS[index] in body
+        writer.close()
+
+
+async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
+    requests = [HEAD + f"\r\nclass:{index}".encode() for index in (1, 2, 3)]
+    requests += [b"GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n", HEAD + b"Connection: close\r\n\r\nclass:0"]
+    async with running_gateway(tmp_path) as rig:
+        said = await answer_to(rig.port, b"".join(requests))
+        assert said.count(b"HTTP/1.1 200 ") == 5
+        found = [LABELS.index(part.split(b'"')[0]) for part in said.split(b'"predictions":[{"label":"')[1:]]
+        assert found == [1, 2, 3, 0]
+        assert said.lower().count(b"connection: close") == 1
+
+
+async def test_http_1_0_closes_after_its_answer(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        said = await answer_to(rig.port, b"POST /predict HTTP/1.0\r\nContent-Length: 7\r\n\r\nclass:2")
+        assert b'"label":"two"' in said
+        assert b"connection: close" in said.lower()
+
+
+async def test_a_malformed_chunk_after_its_head_starts_nothing(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        head = b"POST /predict HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+        assert (await answer_to(rig.port, head + b"zz\r\nclass:1\r\n")).startswith(b"HTTP/1.1 400 ")
+        assert rig.backend.batches == []
+        assert await rig.metric("torchgate_http_requests_in_progress") <= 1  # the scrape's own
