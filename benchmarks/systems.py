@@ -30,9 +30,9 @@ START_SECONDS = 180.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)}
 # Each peer's best on two cores by `python -m benchmarks peers`, which sweeps them: the largest throughput at 64
 # clients, and of equals the shorter wait, which is the better one at 1 and 8 clients.
-TORCHSERVE_BATCHING = {"batch_size": 32, "max_batch_delay": 2}
-LITSERVE = {variables.MAX_BATCH_SIZE: "32", variables.MAX_WAIT_MS: "2"}
-MOSEC = {variables.MAX_BATCH_SIZE: "32", variables.MAX_WAIT_MS: "2", variables.STAGES: "1"}
+TORCHSERVE_BATCHING = {"batch_size": 16, "max_batch_delay": 1}
+LITSERVE = {variables.MAX_BATCH_SIZE: "16", variables.MAX_WAIT_MS: "1"}
+MOSEC = {variables.MAX_BATCH_SIZE: "32", variables.MAX_WAIT_MS: "1", variables.STAGES: "1"}
 
 
 @dataclass(frozen=True)
