@@ -104,13 +104,15 @@ class PredictApplication:
             prediction = self._accept(exchange.query_string, exchange.headers)
             reader.take(exchange.body)
             images = prediction.split(exchange.body, exchange.headers)
+            exchange.log = prediction.log
+            exchange.when_gone(prediction.leave)
+            prediction.start(images, partial(exchange.run, self._end_whole, exchange, prediction, reader))
         except GatewayError as error:
             reader.close()
             exchange.answer(*self._refusal(error, exchange))
-            return
-        exchange.log = prediction.log
-        exchange.when_gone(prediction.leave)
-        prediction.start(images, partial(exchange.run, self._end_whole, exchange, prediction, reader))
+        except BaseException:
+            reader.close()
+            raise
 
     def _end_whole(self, exchange: WholeExchange, prediction: Prediction, reader: BodyReader) -> None:
         reader.close()

@@ -3,10 +3,12 @@
 import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from service.api import prediction
 from service.errors import BackendFailed, BackendTimeout, BackendUnavailable
 from tests.gateway import running_gateway
 from tests.service.problems import problem_of
@@ -210,6 +212,29 @@ async def test_a_batch_without_an_answer(tmp_path: Path, error: Exception, statu
         assert (await rig.predict(b"class:1")).status_code == 200
         errors = await rig.metric("torchgate_inference_requests_total", version="1.0", outcome="server_error")
         assert errors == 1
+
+
+@pytest.mark.parametrize("step", ["split_body", "answer_body"])
+async def test_a_mistake_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a secret")
+
+    # Room for one body: what a failed request took of it has to come back.
+    async with running_gateway(tmp_path, max_body_bytes=10, max_batch_bytes=10, max_buffered_bytes=10) as rig:
+        with monkeypatch.context() as patched:
+            patched.setattr(prediction, step, broken)
+            for content in (b"class:1", chunks(b"class:1")):
+                answer = await rig.client.post("/predict", content=content)
+                problem_of(answer, 500, "internal_error")
+                assert "secret" not in answer.text
+        assert (await rig.predict(b"class:1")).status_code == 200
+        assert await rig.metric("torchgate_http_requests_total", route="/predict", code="500") == 2
+
+
+async def chunks(body: bytes) -> AsyncIterator[bytes]:
+    """Send a body bit by bit."""
+    yield body[:3]
+    yield body[3:]
 
 
 async def test_metrics_count_what_happened(tmp_path: Path) -> None:
