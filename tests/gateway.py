@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import httpcore
 import httpx
 import uvicorn
 
@@ -98,6 +99,44 @@ class Rig:
         return 0.0
 
 
+class WholeRequests(httpx.AsyncHTTPTransport):
+    """Sends head and body in one piece, as most clients do; httpx itself sends them one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(trust_env=False)
+        self._pool = httpcore.AsyncConnectionPool(
+            max_connections=1000, max_keepalive_connections=100, network_backend=_JoiningBackend()
+        )
+
+
+class _JoiningBackend(httpcore.AnyIOBackend):
+    async def connect_tcp(self, *args: Any, **kwargs: Any) -> httpcore.AsyncNetworkStream:
+        return _JoiningStream(await super().connect_tcp(*args, **kwargs))
+
+
+class _JoiningStream(httpcore.AsyncNetworkStream):
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._head = b""
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        head = buffer.lower()
+        if buffer.endswith(b"\r\n\r\n") and b"\r\ncontent-length:" in head and b"\r\ncontent-length: 0\r" not in head:
+            self._head = buffer
+            return
+        buffer, self._head = self._head + buffer, b""
+        await self._stream.write(buffer, timeout)
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return await self._stream.read(max_bytes, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
 @contextlib.asynccontextmanager
 async def running_gateway(
     tmp_path: Path,
@@ -119,13 +158,18 @@ async def running_gateway(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         config = uvicorn.Config(
-            create_app(settings, backend, control), http=http, ws="none", lifespan="on", log_config=None
+            create_app(settings, backend, control),
+            http=http,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            proxy_headers=False,  # as in service.__main__: around the application it would hide the way past ASGI
         )
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve([listener]))
         url = f"http://127.0.0.1:{port}"
         try:
-            async with httpx.AsyncClient(base_url=url, timeout=20, trust_env=False) as client:
+            async with httpx.AsyncClient(base_url=url, timeout=20, transport=WholeRequests()) as client:
                 rig = Rig(url, port, client, backend, control, server)
                 if wait_until_ready:
                     await rig.until_ready()
