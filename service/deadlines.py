@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
@@ -13,8 +12,7 @@ from service.queue import Call
 class Deadlines:
     """One timer for all calls: one for each would cost as much as queueing it, and hardly any ever rings."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._calls: list[tuple[float, int, int, Call]] = []  # a heap; what ended leaves it when it is the first
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
@@ -37,11 +35,11 @@ class Deadlines:
                 return
             self._timer.cancel()
         self._rings_at = earliest
-        self._timer = asyncio.get_running_loop().call_later(max(earliest - self._clock(), 0), self._ring)
+        self._timer = asyncio.get_running_loop().call_later(max(earliest - time.monotonic(), 0), self._ring)
 
     def _ring(self) -> None:
         self._timer = None
-        now = self._clock()
+        now = time.monotonic()
         while self._calls and self._calls[0][0] <= now:
             _, _, deadline_ms, call = heappop(self._calls)
             call.end(DeadlineExceeded(deadline_ms))

@@ -153,9 +153,9 @@ class WholeExchange(AnyExchange):
 
     def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Send the answer, with a Content-Length among its headers."""
-        self.status = status
         headers.append((b"x-request-id", self.request_id.encode()))
         self._request.answer(status, headers, body)
+        self.status = status
         self._edge.ended(self)
 
     def left(self) -> None:

@@ -116,6 +116,7 @@ class PredictApplication:
 
     def _end_whole(self, exchange: WholeExchange, prediction: Prediction, reader: BodyReader) -> None:
         reader.close()
+        prediction.conclude()
         if isinstance(prediction.error, ClientDisconnect):
             exchange.left()
         else:
@@ -131,7 +132,7 @@ class PredictApplication:
             images = prediction.split(body, exchange.headers)
             del body
             exchange.log = prediction.log
-            await _ended(prediction, images, exchange)
+            await _concluded(prediction, images, exchange)
         except GatewayError as error:
             await exchange.answer(*self._refusal(error, exchange))
             return
@@ -174,8 +175,8 @@ class PredictApplication:
         return problem(error, exchange.request_id)
 
 
-async def _ended(prediction: Prediction, images: Images, exchange: Exchange) -> None:
-    """Start the prediction and return when it has ended."""
+async def _concluded(prediction: Prediction, images: Images, exchange: Exchange) -> None:
+    """Start the prediction and return when it was concluded."""
     ended = asyncio.Event()
     prediction.start(images, ended.set)
     exchange.when_gone(prediction.leave)
@@ -184,3 +185,4 @@ async def _ended(prediction: Prediction, images: Images, exchange: Exchange) -> 
     finally:
         exchange.when_gone(None)
         prediction.leave()
+        prediction.conclude()

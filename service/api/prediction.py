@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -21,33 +22,21 @@ from service.schemas import Priority
 Images = Sequence[bytes | ItemError]
 
 
+@dataclass(slots=True, eq=False)
 class Prediction:
-    """One request whose head was accepted: `split` its body, `start` it, then `error` or `answer` says how it ended."""
+    """One request whose head was accepted: `split` its body, `start` it, `conclude` it, then take its `answer`."""
 
-    __slots__ = (
-        *("_call", "_deadline", "_deadline_ms", "_deadlines", "_deployment", "_max_images", "_on_end", "_priority"),
-        *("_started", "_top_k", "error", "log"),
-    )
-
-    def __init__(
-        self,
-        deployment: Deployment,
-        top_k: int,
-        deadline: float,
-        deadline_ms: int,
-        priority: Priority,
-        max_images: int,
-        deadlines: Deadlines,
-    ) -> None:
-        self._deployment = deployment
-        self._top_k = top_k
-        self._deadline = deadline
-        self._deadline_ms = deadline_ms
-        self._priority = priority
-        self._max_images = max_images
-        self._deadlines = deadlines
-        self.error: Exception | None = None
-        self.log: Mapping[str, Any] = {}
+    _deployment: Deployment
+    _top_k: int
+    _deadline: float
+    _deadline_ms: int
+    _priority: Priority
+    _max_images: int
+    _deadlines: Deadlines
+    _call: Call = field(init=False)
+    _started: float = field(init=False)
+    error: Exception | None = None  # what the request ended with instead of an answer
+    log: Mapping[str, Any] = field(default_factory=dict)
 
     def split(self, body: bytes, headers: RequestHeaders) -> Images:
         """Return the images of the body, which has just come; raises what is wrong with it."""
@@ -58,10 +47,9 @@ class Prediction:
         return images
 
     def start(self, images: Images, on_end: Callable[[], None]) -> None:
-        """Have the images answered; `on_end` is called once, maybe before this returns."""
+        """Have the images answered; `on_end` is called once, maybe before this returns, and must not raise."""
         self._started = time.monotonic()
-        self._on_end = on_end
-        call = self._call = Call(len(images), self._top_k, self._deadline, self._end, self._priority)
+        call = self._call = Call(len(images), self._top_k, self._deadline, on_end, self._priority)
         for index, image in enumerate(images):
             if isinstance(image, ItemError):
                 call.answer(index, image)
@@ -78,8 +66,8 @@ class Prediction:
         """Take in that nobody waits for it any more."""
         self._call.end(ClientDisconnect())
 
-    def _end(self) -> None:
-        """Count the request by how it ended, then tell."""
+    def conclude(self) -> None:
+        """Take in that it has ended: what it ended with, and count it by that."""
         call, metrics = self._call, self._deployment.metrics
         self.error = call.error or _why_none_is_answered(call)
         outcome = _outcome(self.error)
@@ -87,12 +75,9 @@ class Prediction:
         metrics.seconds[outcome].observe(time.monotonic() - self._started)
         if outcome == "success":
             metrics.queue_seconds.observe(call.queue_seconds)
-        on_end = self._on_end
-        del self._on_end  # it leads back here
-        on_end()
 
     def answer(self) -> Answer:
-        """Return the answer to a request that ended without an error."""
+        """Return the answer to a request that was concluded without an error."""
         body = answer_body(self._deployment, self._call)
         return 200, answer_headers(self._deployment, self._call, len(body)), body
 

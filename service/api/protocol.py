@@ -7,22 +7,13 @@ It also tells of a client that left only to those who keep a task waiting for th
 import asyncio
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 KIBIBYTE = 1024
 UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 WHEN_GONE = "torchgate.when_gone"  # in a scope's extensions: takes what is to be called if the client leaves
-
-
-class WholeApplication(Protocol):
-    """An application that answers some requests at once where the body came with the head."""
-
-    whole_routes: frozenset[tuple[bytes, bytes]]  # methods and paths
-
-    def answer_whole(self, request: "WholeRequest") -> None:
-        """Begin to answer; must not raise."""
 
 
 class _NobodyWaits:
@@ -33,7 +24,9 @@ class _NobodyWaits:
 class WholeRequest:
     """A request that came in one piece, answered without a task, a queue and messages of its own.
 
-    To the connection it is what a RequestResponseCycle is: the same attributes say how far it is.
+    An application that answers such requests says which by `whole_routes`, their methods and paths, and gets them by
+    `answer_whole`, which must not raise. To the connection a request is what a RequestResponseCycle is: the same
+    attributes say how far it is.
     """
 
     __slots__ = (
