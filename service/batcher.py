@@ -31,6 +31,9 @@ from service.queue import BatchLimits, Call, Item, ItemQueue
 
 logger = logging.getLogger(__name__)
 
+# Turns of the event loop, microseconds each, that a batch waits at most while every one of them brings more images.
+MOST_TURNS = 4
+
 
 class Batcher:
     """Gathers the images of one version into batches and keeps the backend's slots busy."""
@@ -148,10 +151,18 @@ class Batcher:
     # Dispatch
 
     def _schedule_fill(self) -> None:
-        # At the end of this turn of the event loop, so that requests which arrived together share a batch.
+        # Not before the end of this turn of the event loop, so that requests which arrived together share a batch.
         if not self._fill_scheduled:
             self._fill_scheduled = True
-            asyncio.get_running_loop().call_soon(self._fill)
+            asyncio.get_running_loop().call_soon(self._fill_when_quiet, len(self._queue), MOST_TURNS)
+
+    def _fill_when_quiet(self, num_seen: int, turns_left: int) -> None:
+        """Fill, or wait for one more turn, since the last one brought more images: `num_seen` waited before it."""
+        num_waiting = len(self._queue)
+        if num_waiting > num_seen and turns_left and not self._former.has_full_batch:
+            asyncio.get_running_loop().call_soon(self._fill_when_quiet, num_waiting, turns_left - 1)
+        else:
+            self._fill()
 
     def _fill(self) -> None:
         self._fill_scheduled = False

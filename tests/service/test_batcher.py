@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from service.backend import Ranking, Target
-from service.batcher import Batcher
+from service.batcher import MOST_TURNS, Batcher
 from service.errors import Draining, QueueFull
 from service.metrics import Metrics
 from service.queue import BatchLimits, Call
@@ -47,6 +47,18 @@ async def test_an_idle_batcher_adds_no_delay_and_a_busy_one_gathers() -> None:
     assert [len(batch) for batch in backend.batches] == [1, 3]
     assert [each.largest_batch for each in others] == [3, 3, 3]
     assert first.results == [Ranking([(0, 1.0)])]
+
+
+async def test_a_batch_waits_some_turns_of_the_event_loop_while_each_brings_more() -> None:
+    backend = FakeBackend()
+    batcher = make(backend, limits(max_batch_size=16))
+    calls = [call(1) for _ in range(10)]
+    batcher.submit(calls[0], [b"class:0"])
+    for each in calls[1:]:
+        batcher.submit(each, [b"class:0"])
+        await asyncio.sleep(0)  # one turn
+    await asyncio.gather(*(each.done.wait() for each in calls))
+    assert len(backend.batches[0]) == 2 + MOST_TURNS
 
 
 async def test_as_many_batches_run_as_there_are_slots() -> None:
