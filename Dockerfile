@@ -17,7 +17,7 @@ RUN apt-get update \
 # the image that mounts it first, so all three have the folder. The home, for the caches that libraries insist on, is the
 # one folder that can be written when the rest is read-only.
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp torchgate \
- && install -d -o torchgate -g torchgate /model_store /runs
+ && install -d -o torchgate -g torchgate /model_store /runs /state
 WORKDIR /app
 ENV PATH=/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
@@ -29,7 +29,7 @@ FROM base AS requirements
 COPY pyproject.toml /build/
 COPY deploy/requirements.py /build/deploy/
 RUN cd /build && list="python deploy/requirements.py" \
- && $list >gateway.txt && $list torchserve >torchserve.txt && $list training >training.txt \
+ && { $list && $list postgres; } >gateway.txt && $list torchserve >torchserve.txt && $list training >training.txt \
  && grep -Fx -f torchserve.txt training.txt >both.txt
 
 # The distribution itself, for its command and its version; its dependencies come without it.
@@ -44,8 +44,11 @@ COPY --from=requirements /build/gateway.txt /opt/
 RUN python /opt/pip.whl/pip install --no-cache-dir -c /opt/constraints.txt -r /opt/gateway.txt
 COPY --from=wheel /wheels-built /opt/wheels
 RUN python /opt/pip.whl/pip install --no-cache-dir --no-deps /opt/wheels/*.whl
-ENV TORCHGATE_HOST=0.0.0.0
+# The model store is another's; what the gateway itself has to remember lies in a volume of its own.
+ENV TORCHGATE_HOST=0.0.0.0 \
+    TORCHGATE_DATABASE_URL=sqlite:////state/torchgate.db
 USER torchgate
+VOLUME ["/state"]
 EXPOSE 8000
 # Healthy means: answers predictions. The start period has room for a training before that.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=900s CMD \

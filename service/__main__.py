@@ -10,8 +10,9 @@ import sys
 import uvicorn
 from pydantic import ValidationError
 
+from service.cli.commands import add_verbs, run
 from service.logs import configure_logging
-from service.settings import Settings, env_name, explain
+from service.settings import SECRETS, Settings, env_name, explain
 
 logger = logging.getLogger(__name__)
 
@@ -25,14 +26,20 @@ def main() -> None:
     verbs.add_parser("serve", help="run the gateway until SIGTERM or Ctrl-C")
     verbs.add_parser("check", help="check the settings and that the port is free, then stop")
     verbs.add_parser("settings", help="list every setting with its default and its value now")
-    verb = parser.parse_args().verb
+    add_verbs(verbs)
+    options = parser.parse_args()
+    verb = options.verb
+    if "call" in options:
+        sys.exit(run(options))
     try:
         settings = Settings()
     except ValidationError as error:
         sys.exit(_complain(explain(error)))
     if verb == "settings":
         for name, field in Settings.model_fields.items():
-            print(f"{env_name(name)}={getattr(settings, name)}  (default {field.default}) {field.description}")
+            value = getattr(settings, name)
+            shown = "(set)" if name in SECRETS and value else value
+            print(f"{env_name(name)}={shown}  (default {field.default}) {field.description}")
         return
     try:
         listener = _listen(settings)

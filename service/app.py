@@ -1,6 +1,7 @@
 """The composition root: settings in, an ASGI application out; its lifespan starts and stops the rest."""
 
 import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -8,18 +9,34 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from service.access import Access
 from service.api import problems
+from service.api.asked import admin_route
 from service.api.body import BodyLimits
+from service.api.control import control_routes, event_routes
 from service.api.edge import Edge
+from service.api.feedback import feedback_routes
 from service.api.health import health_routes
+from service.api.ids import new_id
 from service.api.models import model_routes
 from service.api.predict import PATH, PredictApplication, PredictLimits, predict_routes
+from service.api.rollouts import rollout_routes, rollout_views
 from service.backend import Backend, ModelControl
+from service.conductor import Conductor
+from service.database import Database
+from service.feedback import Feedback
 from service.fleet import Fleet
+from service.ledger import Ledger
 from service.logs import AccessLog
 from service.metrics import Metrics
+from service.operations import Operations
+from service.receipts import Receipts
+from service.registry import Registry
+from service.rollouts import RolloutOperations
 from service.router import Router
 from service.settings import Settings
+from service.shadow import Shadows
+from service.store import StateStore
 from service.torchserve.grpc import GrpcBackend
 from service.torchserve.management import TorchServeControl
 from service.torchserve.rest import RestBackend
@@ -28,6 +45,7 @@ from service.workers.backend import Workers
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions loaded, shows what is going on."
+RECEIPTS = "receipts"  # the name of the key that signs the ids of answers
 # TorchServe kills a worker that passes its response timeout. The gateway gives up first, and says so.
 RESPONSE_TIMEOUT_MARGIN_SECONDS = 30
 
@@ -53,15 +71,28 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
     metrics = Metrics()
     if backend is None or control is None:
         backend, control = make_seam(settings, metrics)
-    fleet = Fleet(settings, backend, control, metrics)
-    router = Router(fleet, settings.default_model)
+    gateway_name = f"{socket.gethostname()}-{new_id()[:8]}"
+    database = Database(settings.state_url)
+    ledger = Ledger(database, gateway_name)
+    receipts = Receipts()
+    registry = Registry(
+        StateStore(database, gateway_name),
+        settings.database_poll_seconds,
+        on_open=lambda: receipts.use(ledger.secret(RECEIPTS)),
+    )
+    fleet = Fleet(settings, backend, control, registry, metrics)
+    router = Router(fleet, registry, settings.default_model)
+    shadows = Shadows(fleet, registry, metrics, settings.deadline_ms)
+    conductor = Conductor(fleet, registry, shadows, ledger, gateway_name)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await fleet.start()
+        await conductor.start()
         try:
             yield
         finally:
+            await conductor.close()
             # The server has let requests end, or cut them off at drain_seconds: nobody waits for a batch any more.
             await fleet.close(drain_seconds=0)
             logger.info("torchgate has stopped; nothing is left in progress")
@@ -74,14 +105,23 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
         redirect_slashes=False,
     )
     problems.install(app)
+    access = Access(settings)
+    operations = Operations(settings, fleet, registry)
+    rollouts = RolloutOperations(operations, fleet, registry)
+    changes = admin_route(access, operations, registry)
     limits = PredictLimits(
         body=BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds),
         max_buffered_bytes=settings.max_buffered_bytes,
         deadline_ms=settings.deadline_ms,
         max_deadline_ms=settings.max_deadline_ms,
     )
-    predict = PredictApplication(router, metrics, limits)
+    predict = PredictApplication(router, shadows, receipts, access, metrics, limits)
     app.include_router(predict_routes(predict))
-    app.include_router(model_routes(fleet, router))
+    app.include_router(model_routes(fleet, registry, router, shadows))
+    app.include_router(control_routes(changes, operations, registry))
+    app.include_router(rollout_routes(changes, rollouts, settings.latency_objective_ms))
+    app.include_router(rollout_views(rollouts, registry, ledger))
+    app.include_router(event_routes(registry))
+    app.include_router(feedback_routes(access, Feedback(fleet, ledger, receipts, settings.feedback_seconds)))
     app.include_router(health_routes(fleet, router, metrics))
     return Edge(app, {("POST", PATH): predict}, metrics, AccessLog(settings.log_level))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.forecast import Expectation, Forecast
-from service.metrics import CloseReason
+from service.metric_labels import CloseReason
 from service.queue import BatchLimits, Item, ItemQueue
 
 

@@ -26,8 +26,8 @@ from service.errors import (
     QueueFull,
 )
 from service.forecast import Forecast
-from service.metrics import VersionMetrics
 from service.queue import BatchLimits, Call, Item, ItemQueue
+from service.version_metrics import VersionMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,11 @@ class Batcher:
         self._forecast.set_capacity(num_workers, num_slots)
         self._circuit.succeeded()
         self._schedule_fill()
+
+    @property
+    def num_waiting(self) -> int:
+        """Return how many images wait for a batch."""
+        return len(self._queue)
 
     def submit(self, call: Call, payloads: Sequence[bytes | None]) -> None:
         """Queue the call's images in one piece; a None has its result already. The call is told.

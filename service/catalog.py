@@ -5,7 +5,6 @@ import json
 import re
 import zipfile
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
@@ -47,7 +46,7 @@ class _Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Catalog:
-    """The archives to serve: for each model the variants of its newest release, the default one first."""
+    """What the manifest lists: for each model its archives, newest release first, in a release the default variant."""
 
     archives: tuple[Archive, ...]
 
@@ -55,6 +54,15 @@ class Catalog:
     def models(self) -> tuple[str, ...]:
         """Return the names of the models, sorted."""
         return tuple(sorted({archive.model for archive in self.archives}))
+
+    def of(self, model: str) -> list[Archive]:
+        """Return the archives of one model."""
+        return [archive for archive in self.archives if archive.model == model]
+
+    def newest(self, model: str) -> list[Archive]:
+        """Return the variants of a model's newest release."""
+        archives = self.of(model)
+        return [archive for archive in archives if archive.release == archives[0].release]
 
 
 def read_catalog(store: Path) -> Catalog:
@@ -74,13 +82,9 @@ def read_catalog(store: Path) -> Catalog:
         raise StoreError(f"{path}: {place}{': ' if place else ''}{fault['msg']}") from error
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
-    chosen: list[Archive] = []
-    by_model = sorted(manifest.archives, key=lambda archive: archive.model)
-    for _, group in groupby(by_model, key=lambda archive: archive.model):
-        archives = list(group)
-        newest = max((archive.release for archive in archives), key=release_order)
-        chosen += sorted((a for a in archives if a.release == newest), key=_default_first)
-    return Catalog(tuple(chosen))
+    ordered = sorted(manifest.archives, key=_default_first)
+    ordered.sort(key=lambda archive: release_order(archive.release), reverse=True)
+    return Catalog(tuple(sorted(ordered, key=lambda archive: archive.model)))
 
 
 def release_order(release: str) -> tuple[tuple[int, ...], str]:

@@ -1,7 +1,12 @@
 """One model version in service: its archive, its state and its batcher."""
 
+import asyncio
 import logging
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Literal
 
 from service.backend import Backend, BatchOptions, ItemError, ModelControl, ProbabilityVector, VersionStatus
@@ -9,21 +14,46 @@ from service.batcher import Batcher
 from service.catalog import Archive
 from service.contract import Contract
 from service.errors import BackendUnavailable, NotReady
-from service.metrics import VersionMetrics
+from service.version_metrics import VersionMetrics
 
 logger = logging.getLogger(__name__)
 
-State = Literal["waiting", "loading", "ready", "unavailable", "failed"]
+State = Literal["waiting", "loading", "ready", "unavailable", "failed", "draining"]
 
 
 class SelfCheckFailed(Exception):
     """A loaded version does not give the answers that its contract promises."""
 
 
+@dataclass
+class Tally:
+    """What became of a version's requests, counted since it was loaded; who wants a period takes differences."""
+
+    slow_seconds: float = math.inf
+    num_answered: int = 0  # failures of ours included
+    num_errors: int = 0
+    num_slow: int = 0
+    num_labelled: int = 0  # answers that somebody gave the right label for
+    num_wrong: int = 0
+
+    def count(self, seconds: float, *, is_error: bool) -> None:
+        """Count one request."""
+        self.num_answered += 1
+        self.num_errors += is_error
+        self.num_slow += is_error or seconds > self.slow_seconds
+
+    def label(self, *, is_correct: bool) -> None:
+        """Count one answer that is known to be right or wrong."""
+        self.num_labelled += 1
+        self.num_wrong += not is_correct
+
+
 class Deployment:
     """A version that is wanted: what is known of it, whether it may be asked, and the batcher that asks it."""
 
-    def __init__(self, archive: Archive, contract: Contract, batcher: Batcher, metrics: VersionMetrics) -> None:
+    def __init__(
+        self, archive: Archive, contract: Contract, batcher: Batcher, metrics: VersionMetrics, num_workers: int
+    ) -> None:
         self.archive = archive
         self.contract = contract
         self.batcher = batcher
@@ -33,6 +63,12 @@ class Deployment:
         self.reason = "it has not been loaded yet"
         self.num_failures = 0
         self.retry_at = 0.0  # time.monotonic(); after a load that failed
+        self.tally = Tally()
+        self.num_workers = num_workers  # that are wanted
+        self.num_workers_used = 0  # that the batcher reckons with
+        self.moving = asyncio.Lock()  # held while it is loaded, scaled or unloaded
+        self._num_arriving = 0
+        self._all_arrived = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
@@ -47,7 +83,7 @@ class Deployment:
         logger.log(level, "%s is %s%s", self.target, state, f": {reason}" if reason else "")
         was_ready, self.state, self.reason = self.state == "ready", state, reason
         self.metrics.ready.set(state == "ready")
-        if was_ready and state != "ready":
+        if was_ready and state not in {"ready", "draining"}:
             self.batcher.fail_waiting(BackendUnavailable(reason))
 
     def require_ready(self) -> None:
@@ -55,10 +91,41 @@ class Deployment:
         if self.state != "ready":
             raise NotReady(f"{self.target} is {self.state}: {self.reason}")
 
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Have a drain wait for a request that was let in and whose body is still on its way."""
+        self._num_arriving += 1
+        try:
+            yield
+        finally:
+            self._num_arriving -= 1
+            if not self._num_arriving:
+                self._all_arrived.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Take no new requests, and return when those that were let in are answered, after `seconds` anyway."""
+        self.become("draining", "it is being unregistered")
+        deadline = time.monotonic() + seconds
+        while self._num_arriving and (remaining := deadline - time.monotonic()) > 0:
+            self._all_arrived.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_arrived.wait(), remaining)
+        await self.batcher.drain(max(deadline - time.monotonic(), 0))
+
+    def require_open(self) -> None:
+        """Raise NotReady unless a request that was let in may still be answered."""
+        if self.state != "draining":
+            self.require_ready()
+
     def show(self, status: VersionStatus) -> None:
         """Export what the backend says of the version's workers."""
         self.metrics.show_workers(status.worker_states)
         self.metrics.pending.set(status.num_pending)
+
+    def use(self, num_workers: int, backend: Backend) -> None:
+        """Have as many batches in flight as keep so many workers busy."""
+        self.batcher.set_capacity(num_workers, backend.num_slots(num_workers))
+        self.num_workers_used = num_workers
 
     async def bring_up(
         self,
@@ -66,7 +133,6 @@ class Deployment:
         backend: Backend,
         status: VersionStatus | None,
         *,
-        num_workers: int,
         timeout_seconds: float,
     ) -> None:
         """Have the archive loaded, with as many workers as are wanted, and see that it answers as promised.
@@ -82,13 +148,13 @@ class Deployment:
             await control.unload(self.target)
             status = None
         if status is None:
-            await control.load(self.target, self.archive.file, num_workers)
+            await control.load(self.target, self.archive.file, self.num_workers)
             if not await self._is_this_archive(control):
                 raise SelfCheckFailed("the model server loaded another archive than the manifest names")
-        elif status.num_workers_wanted != num_workers:
-            await control.scale(self.target, num_workers)
+        elif status.num_workers_wanted != self.num_workers:
+            await control.scale(self.target, self.num_workers)
         await self._self_check(backend, timeout_seconds)
-        self.batcher.set_capacity(num_workers, backend.num_slots(num_workers))
+        self.use(self.num_workers, backend)
 
     async def _is_this_archive(self, control: ModelControl) -> bool:
         described = await control.contract(self.target)

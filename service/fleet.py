@@ -1,30 +1,30 @@
-"""Brings together what the model store offers and what the backend has loaded, again and again."""
+"""Brings together what is wanted and what the backend has loaded, again and again."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from service.backend import Backend, ModelControl, VersionStatus
-from service.batcher import Batcher
-from service.catalog import StoreError, open_archive, read_catalog
-from service.contract import Contract
+from service.backend import Backend, ModelControl, Target, VersionStatus
+from service.catalog import Archive, StoreError
+from service.control_errors import ArchiveRefused, StateUnavailable, VersionExists
 from service.deployment import Deployment, SelfCheckFailed
 from service.errors import BackendError, BackendTimeout
+from service.intake import StoreWatch
+from service.lifecycle import Lifecycle
 from service.metrics import Metrics
-from service.queue import BatchLimits
+from service.registry import Registry
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-LONGEST_RETRY_SECONDS = 60.0
 TIMEOUTS_THAT_MEAN_DOWN = 3
 
 
 @dataclass(frozen=True)
 class FleetView:
-    """What requests read: the versions in service by model, the default one first; replaced, never changed."""
+    """What requests read: the versions in service by model, most traffic first; replaced, never changed."""
 
     deployments: Mapping[str, Mapping[str, Deployment]]
     waiting_for: str  # why there is nothing, or not all, to serve; empty when all is well
@@ -33,12 +33,20 @@ class FleetView:
 class Fleet:
     """Keeps every wanted version loaded, checked and ready, through restarts of the backend."""
 
-    def __init__(self, settings: Settings, backend: Backend, control: ModelControl, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, backend: Backend, control: ModelControl, registry: Registry, metrics: Metrics
+    ) -> None:
         self._settings = settings
         self._backend = backend
         self._control = control
+        self._registry = registry
         self._metrics = metrics
+        self._lifecycle = Lifecycle(settings, backend, control, metrics)
+        self._store = StoreWatch(settings, registry)
         self._num_timeouts = 0
+        self._complaint = ""  # about the store, the last one
+        self._incoming: set[Target] = set()
+        self._retiring: dict[Target, asyncio.Task[None]] = {}
         self._keeper: asyncio.Task[None] | None = None
         self.view = FleetView({}, "the gateway is starting")
 
@@ -50,15 +58,143 @@ class Fleet:
 
     async def close(self, drain_seconds: float) -> None:
         """Stop looking, finish what waits and runs within `drain_seconds`, let go of the backend."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        tasks = [task for task in (self._keeper, *self._retiring.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(deployment.batcher.drain(drain_seconds) for deployment in self._all()))
         await self._control.close()
         await self._backend.close()
+        await self._registry.close()
+
+    def find(self, target: Target) -> Deployment | None:
+        """Return what is in service as `target`, ready or not."""
+        return self.view.deployments.get(target.model, {}).get(target.version)
+
+    async def admit(self, archive: Archive, num_workers: int | None) -> Deployment:
+        """Load and check a version that is not wanted yet; requests do not see it before `offer`.
+
+        Raises:
+            VersionExists: it is there, or being loaded.
+            ArchiveRefused: the archive is another than it should be, does not load, or fails its self-check.
+            BackendError: the backend is not there.
+        """
+        target = archive.target
+        if target in self._incoming or self.find(target) is not None:
+            raise VersionExists(target.model, target.version)
+        self._incoming.add(target)
+        deployment = self._lifecycle.new(archive, num_workers)
+        is_ready = False
+        try:
+            await self._lifecycle.open(deployment)
+            await self._lifecycle.load(deployment, (await self._control.survey()).get(target))
+            is_ready = True
+        except (StoreError, SelfCheckFailed) as error:
+            raise ArchiveRefused(_reason(error)) from error
+        except BackendError as error:
+            if error.is_outage:
+                raise
+            raise ArchiveRefused(_reason(error)) from error
+        finally:
+            if not is_ready:
+                await self.dismiss(deployment)
+        return deployment
+
+    async def dismiss(self, deployment: Deployment) -> None:
+        """Undo `admit`, as far as it came."""
+        try:
+            await self._lifecycle.unload(deployment.target)
+        except BackendError as error:
+            logger.warning("%s could not be unloaded: %s", deployment.target, error)
+        self._lifecycle.forget(deployment)
+        self._incoming.discard(deployment.target)
+
+    def offer(self, deployment: Deployment) -> None:
+        """Let requests see an admitted version."""
+        self._incoming.discard(deployment.target)
+        self._show([*self._all(), deployment])
+
+    async def scale(self, deployment: Deployment, num_workers: int, record: Callable[[], Awaitable[object]]) -> None:
+        """Give a version another number of workers, then `record` it; if that fails, the number is what it was.
+
+        Raises:
+            BackendError: the backend does not do it.
+        """
+        async with deployment.moving:
+            before = deployment.num_workers
+            await self._lifecycle.scale(deployment, num_workers)
+            try:
+                await record()
+            except BaseException:
+                await self._lifecycle.scale(deployment, before)
+                raise
+            deployment.num_workers = num_workers  # what is recorded may have been followed meanwhile
+
+    async def retired(self, target: Target) -> None:
+        """Return when a version that is wanted no more has answered its requests and is unloaded."""
+        self.follow()
+        if (task := self._retiring.get(target)) is not None:
+            await asyncio.shield(task)
+
+    def follow(self) -> None:
+        """Have a deployment for every version that is wanted, and begin to let go of the others."""
+        wanted = {
+            Target(model, version): record
+            for model, state in self._registry.models.items()
+            for version, record in state.wanted.items()
+        }
+        kept: list[Deployment] = []
+        for deployment in self._all():
+            record = wanted.pop(deployment.target, None)
+            if record is None and deployment.target not in self._retiring:
+                retiring = asyncio.get_running_loop().create_task(self._retire(deployment))
+                self._retiring[deployment.target] = retiring
+            elif record is not None and not deployment.is_open and deployment.archive != record.archive:
+                wanted[deployment.target] = record  # it was written anew before it could be read
+                continue
+            elif record is not None:
+                deployment.num_workers = record.num_workers or self._settings.workers_per_version
+            kept.append(deployment)
+        new = [
+            self._lifecycle.new(record.archive, record.num_workers)
+            for target, record in wanted.items()
+            if target not in self._incoming and target not in self._retiring
+        ]
+        self._show([*kept, *new])
 
     def _all(self) -> list[Deployment]:
         return [deployment for versions in self.view.deployments.values() for deployment in versions.values()]
+
+    def _show(self, shown: Sequence[Deployment]) -> None:
+        deployments: dict[str, dict[str, Deployment]] = {}
+        for deployment in sorted(shown, key=self._most_traffic_first):
+            deployments.setdefault(deployment.target.model, {})[deployment.target.version] = deployment
+        self.view = FleetView(deployments, self.view.waiting_for)
+
+    def _most_traffic_first(self, deployment: Deployment) -> tuple[str, float, str]:
+        model, version = deployment.target.model, deployment.target.version
+        state = self._registry.models.get(model)
+        weights = {} if state is None or state.policy is None else state.policy.weights
+        return model, -weights.get(version, 0.0), version
+
+    async def _retire(self, deployment: Deployment) -> None:
+        """Drain and unload a version; what the backend cannot do now is tried again."""
+        try:
+            await self._lifecycle.drain(deployment)
+            while True:
+                try:
+                    async with deployment.moving:
+                        await self._lifecycle.unload(deployment.target)
+                    break
+                except BackendError as error:
+                    deployment.reason = f"it is being unregistered, but not unloaded yet: {_reason(error)}"
+                    logger.warning("%s: %s", deployment.target, deployment.reason)
+                    await asyncio.sleep(self._settings.health_interval_seconds)
+            self._show([other for other in self._all() if other is not deployment])
+            self._lifecycle.forget(deployment)
+            logger.info("%s is unloaded", deployment.target)
+        finally:
+            del self._retiring[deployment.target]
 
     async def _keep(self) -> None:
         while True:
@@ -69,9 +205,17 @@ class Fleet:
             await asyncio.sleep(self._settings.health_interval_seconds)
 
     async def _look(self) -> None:
-        """One round: read the store until it offers something, then bring up what is not ready, default first."""
-        if not any(deployment.is_open for deployment in self._all()) and not await self._open_store():
-            return
+        """One round: learn what is wanted, then bring up what is not ready, default first."""
+        try:
+            await self._store.look(is_serving=any(deployment.is_open for deployment in self._all()))
+        except (StoreError, StateUnavailable) as error:
+            if not self._all():
+                self._wait_for(_reason(error))
+                return
+            if (complaint := _reason(error)) != self._complaint:
+                logger.warning("looking for new archives failed: %s", complaint)
+            self._complaint = complaint
+        self.follow()
         try:
             registered = await self._control.survey()
         except BackendTimeout as error:
@@ -86,61 +230,27 @@ class Fleet:
         self._num_timeouts = 0
         self._metrics.backend_up.set(1)
         for deployment in self._all():
-            await self._look_after(deployment, registered.get(deployment.target))
+            async with deployment.moving:
+                if deployment.state != "draining":
+                    await self._look_after(deployment, registered.get(deployment.target))
         unready = [d for d in self._all() if d.state != "ready"]
         self._wait_for("; ".join(f"{d.target} is {d.state}: {d.reason}" for d in unready))
 
     def _backend_is_down(self, error: BackendError) -> None:
         self._metrics.backend_up.set(0)
         for deployment in self._all():
+            if deployment.state == "draining":
+                continue
             # What never was up is still waited for; only what was goes missing.
             deployment.become("waiting" if deployment.state == "waiting" else "unavailable", _reason(error))
             deployment.metrics.show_workers({})
         self._wait_for(_reason(error))
 
-    async def _open_store(self) -> bool:
-        store = self._settings.model_store
-        try:
-            catalog = read_catalog(store)
-            if not catalog.archives:
-                self._wait_for(f"no archive in {store}/manifest.json yet (make train-and-archive puts some there)")
-                return False
-            if self._settings.default_model not in {None, *catalog.models}:
-                self._wait_for(
-                    f"TORCHGATE_DEFAULT_MODEL={self._settings.default_model} is not in {store}/manifest.json, "
-                    f"which has {', '.join(catalog.models)}"
-                )
-                return False
-        except StoreError as error:
-            self._wait_for(str(error))
-            return False
-        deployments: dict[str, dict[str, Deployment]] = {}
-        for archive in catalog.archives:
-            metrics = self._metrics.of(archive.target)
-            batcher = Batcher(archive.target, self._backend, _limits(self._settings), metrics)
-            unknown = Contract.unknown(archive.model, archive.version)
-            deployment = Deployment(archive, unknown, batcher, metrics)
-            await self._open(deployment)
-            deployments.setdefault(archive.model, {})[archive.version] = deployment
-        self.view = FleetView(deployments, "no version has been loaded yet")
-        return True
-
-    async def _open(self, deployment: Deployment) -> None:
-        """Read the archive's contract; one that cannot be opened fails alone, and is tried again later."""
-        archive = deployment.archive
-        try:
-            deployment.contract = await asyncio.to_thread(open_archive, self._settings.model_store, archive)
-        except StoreError as error:
-            self._failed(deployment, error)
-            return
-        precision = str(deployment.contract.document.get("precision", ""))
-        deployment.metrics.info.info({"precision": precision, "sha256": archive.sha256})
-
     async def _look_after(self, deployment: Deployment, status: VersionStatus | None) -> None:
         if status is not None:
             deployment.show(status)
             if deployment.state == "ready" and status.num_ready:
-                await self._keep_size(deployment, status)
+                await self._lifecycle.keep_size(deployment, status)
                 return
             if deployment.state in {"ready", "unavailable"} and not status.num_ready:
                 # The server restarts its workers by itself; until one is back nobody should wait for it.
@@ -148,46 +258,13 @@ class Fleet:
                 return
         if time.monotonic() < deployment.retry_at:
             return
-        if not deployment.is_open:
-            await self._open(deployment)
-        if deployment.is_open:
-            try:
-                await self._bring_up(deployment, status)
-            except (BackendError, SelfCheckFailed) as error:
-                self._failed(deployment, error)
-
-    def _failed(self, deployment: Deployment, error: Exception) -> None:
-        deployment.retry_at = time.monotonic() + min(2.0**deployment.num_failures, LONGEST_RETRY_SECONDS)
-        deployment.num_failures += 1
-        deployment.become("failed", _reason(error))
-
-    async def _keep_size(self, deployment: Deployment, status: VersionStatus) -> None:
-        """Undo what somebody else did to the number of workers, once in a while: it may be another gateway."""
-        num_workers, now = self._settings.workers_per_version, time.monotonic()
-        if status.num_workers_wanted != num_workers and now >= deployment.retry_at:
-            deployment.retry_at = now + LONGEST_RETRY_SECONDS
-            logger.warning(
-                "%s has %d workers; wanted are %d", deployment.target, status.num_workers_wanted, num_workers
-            )
-            try:
-                await self._control.scale(deployment.target, num_workers)
-            except BackendError as error:
-                logger.warning("%s cannot be scaled: %s", deployment.target, error)
-
-    async def _bring_up(self, deployment: Deployment, status: VersionStatus | None) -> None:
-        started = time.monotonic()
-        deployment.become("loading", f"the model server loads {deployment.archive.file}, then its answers are checked")
-        self._wait_for(f"{deployment.target} is loading")
-        await deployment.bring_up(
-            self._control,
-            self._backend,
-            status,
-            num_workers=self._settings.workers_per_version,
-            timeout_seconds=self._settings.backend_timeout_ms / 1000,
-        )
-        deployment.metrics.load_seconds.set(time.monotonic() - started)
-        deployment.num_failures = 0
-        deployment.become("ready")
+        try:
+            if not deployment.is_open:
+                await self._lifecycle.open(deployment)
+            self._wait_for(f"{deployment.target} is loading")
+            await self._lifecycle.load(deployment, status)
+        except (StoreError, BackendError, SelfCheckFailed) as error:
+            self._lifecycle.failed(deployment, _reason(error))
 
     def _wait_for(self, reason: str) -> None:
         if reason != self.view.waiting_for:
@@ -197,14 +274,3 @@ class Fleet:
 
 def _reason(error: Exception) -> str:
     return str(error).rstrip(".")  # it becomes part of a sentence
-
-
-def _limits(settings: Settings) -> BatchLimits:
-    return BatchLimits(
-        max_batch_size=settings.max_batch_size,
-        max_batch_bytes=settings.max_batch_bytes,
-        max_queue_items=settings.max_queue_items,
-        max_queue_bytes=settings.max_queue_bytes,
-        backend_timeout_ms=settings.backend_timeout_ms,
-        latency_objective_ms=settings.latency_objective_ms,
-    )

@@ -1,28 +1,22 @@
 """Every metric of the gateway: one class, one registry, label values from closed sets."""
 
-from collections.abc import Callable, Mapping
 from importlib.metadata import version as distribution_version
-from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from service.backend import Target
-from service.circuit import CircuitState
-
-DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10)
-QUEUE_BUCKETS = (0.0005, *DURATION_BUCKETS)
-BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-
-Outcome = Literal["success", "client_error", "server_error", "shed", "expired", "cancelled"]
-Rejection = Literal["queue_full", "deadline", "draining", "circuit_open", "too_large", "buffers_full"]
-CloseReason = Literal["full", "shared", "idle", "deadline", "drain", "split"]
-CIRCUIT_STATES: Mapping[CircuitState, int] = {"closed": 0, "half_open": 1, "open": 2}
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# What TorchServe calls the states of its workers, lower case; anything else is counted as other.
-WORKER_STATES = ("ready", "loading", "unloading", "stopped", "other")
+from service.metric_labels import (
+    BATCH_SIZE_BUCKETS,
+    DIFFERENCE_BUCKETS,
+    DURATION_BUCKETS,
+    LATENCY_DIFFERENCE_BUCKETS,
+    QUEUE_BUCKETS,
+    Rejection,
+)
 
 _VERSION = ("model", "version")
 
@@ -164,6 +158,38 @@ class Metrics:
             (*_VERSION, "worker"),
             registry=registry,
         )
+        self.feedback = Counter(
+            "torchgate_feedback_total",
+            "Images whose right class was given back, by whether the version had found it: correct, wrong.",
+            (*_VERSION, "result"),
+            registry=registry,
+        )
+        self.shadow_requests = Counter(
+            "torchgate_shadow_requests_total",
+            "Copies of requests that `primary` answered, by what became of them: compared, failed, shed.",
+            (*_VERSION, "primary", "outcome"),
+            registry=registry,
+        )
+        self.shadow_items = Counter(
+            "torchgate_shadow_items_total",
+            "Images compared, by whether both versions gave the same class.",
+            (*_VERSION, "primary", "result"),
+            registry=registry,
+        )
+        self.shadow_difference = Histogram(
+            "torchgate_shadow_difference",
+            "Largest difference of a probability that the caller was told, for each image compared.",
+            (*_VERSION, "primary"),
+            buckets=DIFFERENCE_BUCKETS,
+            registry=registry,
+        )
+        self.shadow_latency = Histogram(
+            "torchgate_shadow_latency_difference_seconds",
+            "By how much a copy took longer than its request; negative where it was faster.",
+            (*_VERSION, "primary"),
+            buckets=LATENCY_DIFFERENCE_BUCKETS,
+            registry=registry,
+        )
         self.model_ready = Gauge(
             "torchgate_model_ready", "1 while a version answers requests, else 0.", _VERSION, registry=registry
         )
@@ -191,75 +217,9 @@ class Metrics:
         counter.inc()
         histogram.observe(seconds)
 
-    def of(self, target: Target) -> "VersionMetrics":
-        """Return the metrics of one version with their labels bound, so that a request looks nothing up."""
-        return VersionMetrics(self, target)
-
-
-class VersionMetrics:
-    """One version's children of the labelled metrics."""
-
-    def __init__(self, metrics: Metrics, target: Target) -> None:
-        labels = (target.model, target.version)
-        self.requests = {
-            outcome: metrics.inference_requests.labels(*labels, "http", "primary", outcome)
-            for outcome in Outcome.__args__  # type: ignore[attr-defined]
-        }
-        self.seconds = {
-            outcome: metrics.inference_seconds.labels(*labels, outcome)
-            for outcome in Outcome.__args__  # type: ignore[attr-defined]
-        }
-        self.close = {
-            reason: metrics.batch_close.labels(*labels, reason)
-            for reason in CloseReason.__args__  # type: ignore[attr-defined]
-        }
-        self.workers = {state: metrics.backend_workers.labels(*labels, state) for state in WORKER_STATES}
-        self.items = metrics.inference_items.labels(*labels)
-        self.batches = metrics.inference_batches.labels(*labels)
-        self.queue_seconds = metrics.queue_seconds.labels(*labels)
-        self.compute_seconds = metrics.compute_seconds.labels(*labels)
-        self.batch_size = metrics.batch_size.labels(*labels)
-        self.batch_limit = metrics.batch_limit.labels(*labels)
-        self.batch_model_fixed = metrics.batch_model_fixed.labels(*labels)
-        self.batch_model_per_item = metrics.batch_model_per_item.labels(*labels)
-        self.queue_oldest_age = metrics.queue_oldest_age.labels(*labels)
-        self.circuit = metrics.backend_circuit.labels(*labels)
-        self.queue_depth = metrics.queue_depth.labels(*labels)
-        self.in_flight_batches = metrics.in_flight_batches.labels(*labels)
-        self.pending = metrics.backend_pending.labels(*labels)
-        self.ready = metrics.model_ready.labels(*labels)
-        self.load_seconds = metrics.model_load_seconds.labels(*labels)
-        self.info = metrics.model_info.labels(*labels)
-        self._errors = metrics.backend_errors
-        self._labels = labels
-        self.ready.set(0)
-
-    def backend_error(self, kind: str) -> None:
-        """Count a batch that got no answer; `kind` is the code of a BackendError, a closed set."""
-        self._errors.labels(*self._labels, kind).inc()
-
-    def watch(
-        self,
-        *,
-        num_waiting: Callable[[], int],
-        num_running: Callable[[], int],
-        oldest_age: Callable[[], float],
-        circuit_state: Callable[[], CircuitState],
-    ) -> None:
-        """Ask the batcher how it is whenever the metrics are read, so that a request need not write it down."""
-        self.queue_depth.set_function(num_waiting)
-        self.in_flight_batches.set_function(num_running)
-        self.queue_oldest_age.set_function(oldest_age)
-        self.circuit.set_function(lambda: CIRCUIT_STATES[circuit_state()])
-
-    def show_forecast(self, limit: int, fixed_seconds: float, per_item_seconds: float) -> None:
-        """Set what the batcher has learnt and made of it."""
-        self.batch_limit.set(limit)
-        self.batch_model_fixed.set(fixed_seconds)
-        self.batch_model_per_item.set(per_item_seconds)
-
-    def show_workers(self, states: Mapping[str, int]) -> None:
-        """Set the number of workers in each state; states without a worker go to 0."""
-        for state in WORKER_STATES[:-1]:
-            self.workers[state].set(states.get(state, 0))
-        self.workers["other"].set(sum(n for state, n in states.items() if state not in WORKER_STATES))
+    def forget(self, target: Target) -> None:
+        """Remove a version's children of all metrics."""
+        labels = {"model": target.model, "version": target.version}
+        for collector in vars(self).values():
+            if isinstance(collector, MetricWrapperBase) and collector._labelnames[:2] == _VERSION:  # noqa: SLF001
+                collector.remove_by_labels(labels)

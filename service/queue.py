@@ -7,7 +7,7 @@ from itertools import count
 
 from service.backend import ItemResult
 from service.errors import GatewayError
-from service.metrics import CloseReason
+from service.metric_labels import CloseReason
 from service.schemas import Priority
 
 _sequence = count()

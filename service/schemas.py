@@ -13,7 +13,8 @@ class PredictQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = Field(None, description="Model that answers; the default model if absent.")
-    version: str | None = Field(None, description="Version that answers; the model's default version if absent.")
+    version: str | None = Field(None, description="Version that answers; as the traffic is divided if absent.")
+    label: str | None = Field(None, description="Label of the version that answers, instead of `version`.")
     top_k: int = Field(5, ge=1, le=1000, description="How many of the most probable classes are listed per image.")
 
 
@@ -79,17 +80,32 @@ class VersionInfo(BaseModel):
     """One version of a model."""
 
     version: str
-    state: str = Field(description="waiting, loading, ready, unavailable or failed.")
+    state: str = Field(description="waiting, loading, ready, unavailable, failed or draining.")
     reason: str = Field(description="Why it is not ready; empty if it is.")
-    default: bool = Field(description="Whether requests that name no version go here.")
+    default: bool = Field(description="Whether it has more of the traffic than any other version.")
+    weight: float = Field(description="Percentage of the requests that name no version.")
+    labels: list[str]
+    num_workers: int
     sha256: str = Field(description="Of the archive.")
     contract: dict[str, Any] = Field(description="What the archive says of itself: classes, input, evaluation, ...")
 
 
-class ModelInfo(BaseModel):
-    """One model and its versions, the default one first."""
+class TrafficInfo(BaseModel):
+    """How a model's requests are divided; the ETag is the revision."""
 
     model: str
+    revision: int = Field(description="Grows with every change of the model; If-Match takes it.")
+    weights: dict[str, float] = Field(description="Version -> percentage of the requests that name none.")
+    sticky_header: str | None = Field(description="Header with the routing key; requests with one key stay together.")
+    shadows: dict[str, float] = Field(description="Version -> percentage of the requests of which it gets a copy.")
+    labels: dict[str, str] = Field(description="Label -> version.")
+
+
+class ModelInfo(BaseModel):
+    """One model: its traffic, and its versions, most traffic first."""
+
+    model: str
+    traffic: TrafficInfo
     versions: list[VersionInfo]
 
 

@@ -6,11 +6,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MEBIBYTE = 1024 * 1024
 PREFIX = "TORCHGATE_"
+STATE_FILE = "torchgate.db"
+SECRETS = frozenset({"admin_token", "api_keys", "database_url"})  # never shown
 
 
 class Settings(BaseSettings):
@@ -26,7 +28,41 @@ class Settings(BaseSettings):
     default_model: str | None = Field(
         None, description="Model of a request that names none; unset means the only one in the store."
     )
+    model_store_policy: Literal["latest", "all", "specific"] = Field(
+        "latest",
+        description="What is registered by itself: the newest release of each model, every archive, or nothing.",
+    )
+    model_store_poll_seconds: float = Field(
+        0,
+        allow_inf_nan=False,
+        ge=0,
+        description="Pause between two looks for new archives; 0 looks only when the gateway starts.",
+    )
     workers_per_version: int = Field(2, ge=1, le=256, description="Worker processes for each loaded version.")
+
+    database_url: str | None = Field(
+        None,
+        description="Where traffic, labels and events are kept: sqlite:/// or postgresql://; unset is torchgate.db in "
+        "the model store.",
+    )
+    database_poll_seconds: float = Field(
+        0.5, allow_inf_nan=False, gt=0, le=60, description="Pause between two looks for changes of other gateways."
+    )
+    admin_token: SecretStr | None = Field(
+        None,
+        min_length=8,
+        description="What calls that change something must send as `Authorization: Bearer`; unset refuses them, "
+        "unless the gateway listens on loopback alone.",
+    )
+    api_keys: SecretStr | None = Field(
+        None,
+        min_length=8,
+        description="Keys, separated by commas, one of which predictions must send as `X-API-Key`; unset asks for "
+        "none.",
+    )
+    feedback_seconds: float = Field(
+        604_800, allow_inf_nan=False, gt=0, description="Age up to which answers take feedback."
+    )
 
     backend: Literal["grpc", "rest", "workers"] = Field(
         "grpc", description="How batches travel: to TorchServe by gRPC or REST, or to its workers, run by the gateway."
@@ -80,6 +116,11 @@ class Settings(BaseSettings):
         20, allow_inf_nan=False, ge=0, description="Time that requests in progress get to end after SIGTERM."
     )
 
+    @property
+    def state_url(self) -> str:
+        """Return where the state is kept."""
+        return self.database_url or f"sqlite:///{self.model_store.absolute() / STATE_FILE}"
+
     @model_validator(mode="after")
     def _cross_check(self) -> Self:
         for smaller, larger in (
@@ -121,7 +162,8 @@ def explain(error: ValidationError) -> str:
     for fault in error.errors():
         if fault["loc"]:
             name = env_name(str(fault["loc"][0]))
-            lines.append(f"{name}={fault['input']!r}: {fault['msg']}")
+            given = "(secret)" if fault["loc"][0] in SECRETS else repr(fault["input"])
+            lines.append(f"{name}={given}: {fault['msg']}")
         else:
             lines.append(str(fault["ctx"]["error"]) if "ctx" in fault else fault["msg"])
     return "\n".join(lines)

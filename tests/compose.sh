@@ -14,7 +14,7 @@ cd "$tree"
 
 export COMPOSE_PROJECT_NAME="torchgate-test-$$" TORCHGATE_TAG=test
 TORCHGATE_PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-export TORCHGATE_PORT
+export TORCHGATE_PORT TORCHGATE_ADMIN_TOKEN=correct-horse
 url=http://127.0.0.1:$TORCHGATE_PORT
 
 finish() {
@@ -122,6 +122,20 @@ passed 'only the gateway publishes a port, and on loopback'
 
 healthy() { [ "$(state gateway Health.Status) $(state torchserve Health.Status)" = 'healthy healthy' ]; }
 eventually 60 'both are healthy' healthy
+
+label() { # label AUTHORIZATION: the status of giving one to the version
+    get -o /dev/null -w '%{http_code}' -X PUT -H "Authorization: $1" -H 'If-Match: *' \
+        -H 'Content-Type: application/json' -d '{"version": "1.0"}' "$url/models/digits/labels/stable"
+}
+[ "$(label 'Bearer wrong') $(label "Bearer $TORCHGATE_ADMIN_TOKEN")" = '403 200' ] || failed 'changes need the token'
+passed 'changes need the token'
+docker compose restart gateway >/dev/null 2>&1
+eventually 60 'the gateway is ready again' ready
+case $(get "$url/models/digits/traffic") in
+*'"labels":{"stable":"1.0"}'*) passed 'what was changed outlives the gateway' ;;
+*) failed 'what was changed outlives the gateway' ;;
+esac
+eventually 60 'both are healthy again' healthy
 
 # A request whose second half arrives when TorchServe would be gone, were both stopped at once.
 python3 - "$TORCHGATE_PORT" samples/digit-7.png >"$tree/drained" 2>&1 <<'PYTHON' &

@@ -3,16 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from fastapi.routing import APIRoute
-from starlette.responses import PlainTextResponse
-
 from service import errors
-from service.api.health import health_routes
-from service.api.models import model_routes
-from service.api.predict import predict_routes
-from service.fleet import Fleet
+from service.api.edge import Edge
+from service.app import create_app
 from service.metrics import Metrics
-from service.router import Router
 from service.settings import Settings, env_name
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.torchserve_process import ROOT
@@ -29,21 +23,13 @@ def setting_rows() -> list[str]:
 
 def route_rows() -> list[str]:
     """One row per route: method, path, what it does."""
-    metrics = Metrics()
     settings = Settings.model_construct()  # the routes do not depend on the environment
-    fleet = Fleet(settings, FakeBackend(), FakeControl({}), metrics)
-    router = Router(fleet, None)
-    routers = (
-        predict_routes(PlainTextResponse()),
-        model_routes(fleet, router),
-        health_routes(fleet, router, metrics),
-    )
+    app = create_app(settings, FakeBackend(), FakeControl({}))
+    assert isinstance(app, Edge)
     return [
-        f"| `{method}` | `{route.path}` | {(route.endpoint.__doc__ or '').strip().splitlines()[0]} |"
-        for each in routers
-        for route in each.routes
-        if isinstance(route, APIRoute)
-        for method in sorted(route.methods or ())
+        f"| `{method.upper()}` | `{path}` | {operation['description'].splitlines()[0]} |"
+        for path, operations in app._app.openapi()["paths"].items()  # type: ignore[attr-defined]
+        for method, operation in operations.items()
     ]
 
 

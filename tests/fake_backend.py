@@ -31,6 +31,12 @@ class FakeBackend:
         self.options: list[BatchOptions] = []
         self.fails_with: Exception | None = None
         self.fails_once_with: Exception | None = None
+        self.shifted: set[Target] = set()  # versions that take every class for the next one
+        self.slow: dict[Target, float] = {}  # versions whose every batch takes so many seconds
+        self.failing: dict[Target, Exception] = {}  # versions whose every batch fails
+        self.stuck: set[Target] = set()  # versions whose batches wait for the next release
+        self._next_release = asyncio.Event()
+        self.wrong_probabilities = False  # of self-checks
         self.service_seconds = 0.003  # that every batch is said to have taken
         self.num_in_flight = 0
         self.arrived = asyncio.Condition()
@@ -51,6 +57,8 @@ class FakeBackend:
 
     def release(self) -> None:
         self._open.set()
+        self._next_release.set()
+        self._next_release = asyncio.Event()
 
     async def batches_arrived(self, num_batches: int) -> None:
         """Return once so many batches have come."""
@@ -68,6 +76,8 @@ class FakeBackend:
         self.num_in_flight += 1
         try:
             await self._open.wait()
+            if target in self.stuck:
+                await self._next_release.wait()
         finally:
             self.num_in_flight -= 1
         if self.fails_with is not None:
@@ -75,17 +85,24 @@ class FakeBackend:
         if self.fails_once_with is not None:
             error, self.fails_once_with = self.fails_once_with, None
             raise error
+        if target in self.slow and not options.probabilities:
+            await asyncio.sleep(self.slow[target])
+        if target in self.failing and not options.probabilities:
+            raise self.failing[target]
         if b"poison" in items:
             raise BackendFailed("the handler raised")
         seconds = self.service_seconds
-        return BatchAnswer([_result(item, options) for item in items], seconds / 3, 2 * seconds / 3)
+        if options.probabilities and self.wrong_probabilities:
+            return BatchAnswer([ProbabilityVector([0.25] * NUM_CLASSES)] * len(items), 0.0, 0.0)
+        shift = int(target in self.shifted and not options.probabilities)
+        return BatchAnswer([_result(item, options, shift) for item in items], seconds / 3, 2 * seconds / 3)
 
 
-def _result(item: bytes, options: BatchOptions) -> ItemResult:
+def _result(item: bytes, options: BatchOptions, shift: int) -> ItemResult:
     kind, _, value = item.partition(b":")
     if kind == b"reject":
         return ItemError(value.decode(), f"rejected as {value.decode()}")
-    index = int(value)
+    index = (int(value) + shift) % NUM_CLASSES
     if options.probabilities:
         return ProbabilityVector([float(i == index) for i in range(NUM_CLASSES)])
     others = [i for i in range(NUM_CLASSES) if i != index]
@@ -99,7 +116,9 @@ class FakeControl:
         self.contracts: dict[Target, Mapping[str, Any]] = dict(contracts)
         self.registered: dict[Target, int] = {}
         self.num_ready: int | None = None  # of every version; None is all of them
+        self.num_ready_of: dict[Target, int] = {}
         self.down_with: BackendError | None = None
+        self.load_fails_with: BackendError | None = None
         self.calls: list[tuple[str, Target]] = []
         self.num_contracts = 0
 
@@ -111,13 +130,16 @@ class FakeControl:
 
     async def survey(self) -> Mapping[Target, VersionStatus]:
         self._check()
-        return {
-            target: VersionStatus(num_workers, {"ready": num_workers if self.num_ready is None else self.num_ready}, 0)
-            for target, num_workers in self.registered.items()
-        }
+        statuses = {}
+        for target, num_workers in self.registered.items():
+            num_ready = num_workers if self.num_ready is None else self.num_ready
+            statuses[target] = VersionStatus(num_workers, {"ready": self.num_ready_of.get(target, num_ready)}, 0)
+        return statuses
 
     async def load(self, target: Target, file: str, num_workers: int) -> None:
         self._check()
+        if self.load_fails_with is not None:
+            raise self.load_fails_with
         self.calls.append(("load", target))
         self.registered[target] = num_workers
 

@@ -25,6 +25,7 @@ def table(heading: str) -> list[str]:
     ],
 )
 def test_tables_are_the_codes(heading: str, expected: list[str]) -> None:
+    assert expected
     assert table(heading) == expected, "python -m tests.documented prints the rows"
 
 

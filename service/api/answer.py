@@ -3,22 +3,23 @@
 import json
 from functools import lru_cache
 
-from service.api.ids import new_id
 from service.backend import ItemError, ItemResult, Ranking
 from service.deployment import Deployment
 from service.errors import GatewayError
 from service.queue import Call
+from service.receipts import Receipts
 
 MAX_CACHED_NAMES = 65_536
 
 
-def answer_body(deployment: Deployment, call: Call) -> bytes:
+def answer_body(deployment: Deployment, call: Call, receipts: Receipts) -> bytes:
     """Return the JSON document of a call whose images are all answered."""
     classes = deployment.contract.classes
     target = deployment.target
     predictions = ",".join([_prediction(result, call.top_k, classes) for result in call.results])
+    best = [result.top_k[0][0] if isinstance(result, Ranking) else None for result in call.results]
     return (
-        f'{{"id":"{new_id()}","model":{_quoted(target.model)},"version":{_quoted(target.version)},'
+        f'{{"id":"{receipts.issue(target, best)}","model":{_quoted(target.model)},"version":{_quoted(target.version)},'
         f'"predictions":[{predictions}]}}'
     ).encode()
 

@@ -15,7 +15,8 @@ from service.api.problems import problem, problem_response
 from service.api.protocol import WHEN_GONE, WholeRequest
 from service.errors import Draining, InternalError
 from service.logs import AccessLog
-from service.metrics import METHODS, Metrics
+from service.metric_labels import METHODS
+from service.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ def health_routes(fleet: Fleet, router: Router, metrics: Metrics) -> APIRouter:
         view = fleet.view
         try:
             for model in router.default_models():
-                router.find(model).require_ready()
+                router.require_answers(model)
         except NotReady as error:
             return problem_response(error, request.scope)
         return Health(status="ready", reason=view.waiting_for)

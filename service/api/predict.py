@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.access import Access
 from service.api.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders
 from service.api.edge import CLIENT_CLOSED, AnyExchange, Exchange, WholeExchange
 from service.api.parameters import read_headers, read_query
@@ -18,10 +19,13 @@ from service.api.prediction import Images, Prediction
 from service.api.problems import Answer, problem, problem_responses
 from service.deadlines import Deadlines
 from service.errors import GatewayError
-from service.metrics import Metrics, Rejection
+from service.metric_labels import Rejection
+from service.metrics import Metrics
+from service.receipts import Receipts
 from service.request_errors import ParameterInvalid
 from service.router import Router
 from service.schemas import PredictAnswer, PredictHeaders, PredictJson, PredictQuery
+from service.shadow import Shadows
 
 PATH = "/predict"
 BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -41,6 +45,14 @@ REQUEST_BODY = {
         "application/json": {"schema": PredictJson.model_json_schema()},
     },
 }
+# Headers that the router and the access rules read by themselves.
+HEADERS = [
+    {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
+    for name, description in (
+        ("x-routing-key", "Requests with one key get one version, where several share the traffic."),
+        ("x-api-key", "One of TORCHGATE_API_KEYS, where there are any."),
+    )
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +90,8 @@ def predict_routes(application: ASGIApp) -> APIRouter:
     @routes.post(
         PATH,
         response_model=PredictAnswer,
-        responses=problem_responses(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
-        openapi_extra={"requestBody": REQUEST_BODY},
+        responses=problem_responses(400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+        openapi_extra={"requestBody": REQUEST_BODY, "parameters": HEADERS},
     )
     async def predict(query: Annotated[PredictQuery, Query()], headers: Annotated[PredictHeaders, Header()]) -> None:
         """Classify one or many images; an image that cannot be used fails alone."""
@@ -90,8 +102,19 @@ def predict_routes(application: ASGIApp) -> APIRouter:
 class PredictApplication:
     """Answers POST /predict: as an ASGI application, and past ASGI where the body came with the head."""
 
-    def __init__(self, router: Router, metrics: Metrics, limits: PredictLimits) -> None:
+    def __init__(
+        self,
+        router: Router,
+        shadows: Shadows,
+        receipts: Receipts,
+        access: Access,
+        metrics: Metrics,
+        limits: PredictLimits,
+    ) -> None:
+        self._receipts = receipts
         self._router = router
+        self._shadows = shadows
+        self._access = access
         self._metrics = metrics
         self._limits = limits
         self._budget = BodyBudget(limits.max_buffered_bytes)
@@ -128,7 +151,8 @@ class PredictApplication:
         reader = BodyReader(self._limits.body, self._budget)
         try:
             prediction = self._accept(scope["query_string"], exchange.headers)
-            body = await reader.read(exchange.receive, exchange.headers)
+            with prediction.arriving():
+                body = await reader.read(exchange.receive, exchange.headers)
             images = prediction.split(body, exchange.headers)
             del body
             exchange.log = prediction.log
@@ -146,12 +170,13 @@ class PredictApplication:
     def _accept(self, query_string: bytes, headers: RequestHeaders) -> Prediction:
         """Check the head of a request; raises what is wrong with it."""
         started = time.monotonic()
+        self._access.require_key(headers)
         query, asked = read_query(query_string), read_headers(headers)
         deadline_ms = asked.x_deadline_ms or self._limits.deadline_ms
         if deadline_ms > self._limits.max_deadline_ms:
             allowed = self._limits.max_deadline_ms
             raise ParameterInvalid(f"X-Deadline-Ms is {deadline_ms}, at most {allowed} is allowed")
-        deployment = self._router.route(query.model, query.version)
+        deployment = self._router.route(query.model, query.version, query.label, headers)
         return Prediction(
             deployment,
             min(query.top_k, len(deployment.contract.classes)),
@@ -160,6 +185,9 @@ class PredictApplication:
             asked.x_priority,
             self._limits.body.max_images,
             self._deadlines,
+            self._shadows,
+            self._receipts,
+            self._shadows.chosen(deployment) if query.version is None is query.label else (),
         )
 
     def _answer(self, exchange: AnyExchange, prediction: Prediction) -> Answer:

@@ -1,7 +1,9 @@
 """One request to POST /predict, whichever way it came: from an accepted head to the images' answers."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +16,16 @@ from service.backend import ItemError, Ranking
 from service.deadlines import Deadlines
 from service.deployment import Deployment
 from service.errors import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
-from service.metrics import Outcome
+from service.metric_labels import Outcome
 from service.queue import Call
+from service.receipts import Receipts
 from service.request_errors import ImageRejected
 from service.schemas import Priority
+from service.shadow import Shadows
 
 Images = Sequence[bytes | ItemError]
+# What tells something about the version: not what the caller did wrong, nor what was refused at the door.
+COUNTED: frozenset[Outcome] = frozenset({"success", "server_error", "expired"})
 
 
 @dataclass(slots=True, eq=False)
@@ -33,15 +39,23 @@ class Prediction:
     _priority: Priority
     _max_images: int
     _deadlines: Deadlines
+    _shadows: Shadows
+    _receipts: Receipts
+    _copied_to: Sequence[Deployment] = ()
     _call: Call = field(init=False)
     _started: float = field(init=False)
+    _images: Images = ()  # kept for the copies
     error: Exception | None = None  # what the request ended with instead of an answer
     log: Mapping[str, Any] = field(default_factory=dict)
+
+    def arriving(self) -> AbstractContextManager[None]:
+        """Return what holds the version while the body is on its way."""
+        return self._deployment.arriving()
 
     def split(self, body: bytes, headers: RequestHeaders) -> Images:
         """Return the images of the body, which has just come; raises what is wrong with it."""
         images = split_body(body, headers, self._max_images)
-        self._deployment.require_ready()  # it may have gone while the body came
+        self._deployment.require_open()  # it may have gone while the body came
         target = self._deployment.target
         self.log = {"model": target.model, "version": target.version, "num_images": len(images)}
         return images
@@ -49,6 +63,8 @@ class Prediction:
     def start(self, images: Images, on_end: Callable[[], None]) -> None:
         """Have the images answered; `on_end` is called once, maybe before this returns, and must not raise."""
         self._started = time.monotonic()
+        if self._copied_to:
+            self._images = images
         call = self._call = Call(len(images), self._top_k, self._deadline, on_end, self._priority)
         for index, image in enumerate(images):
             if isinstance(image, ItemError):
@@ -72,13 +88,19 @@ class Prediction:
         self.error = call.error or _why_none_is_answered(call)
         outcome = _outcome(self.error)
         metrics.requests[outcome].inc()
-        metrics.seconds[outcome].observe(time.monotonic() - self._started)
+        seconds = time.monotonic() - self._started
+        metrics.seconds[outcome].observe(seconds)
+        if outcome in COUNTED:
+            self._deployment.tally.count(seconds, is_error=outcome != "success")
         if outcome == "success":
             metrics.queue_seconds.observe(call.queue_seconds)
+            if self._copied_to:  # after the answer, which is written in this turn of the event loop
+                copied = (self._deployment, call, self._images, seconds, self._copied_to)
+                asyncio.get_running_loop().call_soon(self._shadows.copy, *copied)
 
     def answer(self) -> Answer:
         """Return the answer to a request that was concluded without an error."""
-        body = answer_body(self._deployment, self._call)
+        body = answer_body(self._deployment, self._call, self._receipts)
         return 200, answer_headers(self._deployment, self._call, len(body)), body
 
 

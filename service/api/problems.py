@@ -34,6 +34,8 @@ def problem(error: GatewayError, request_id: str) -> Answer:
     headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
     if error.retry_after_seconds is not None:
         headers.append((b"retry-after", str(error.retry_after_seconds).encode()))
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers.append((b"www-authenticate", b"Bearer"))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allowed.encode()))
     return error.status, headers, body

@@ -7,6 +7,7 @@ from service.batcher import MOST_TURNS, Batcher
 from service.errors import Draining, QueueFull
 from service.metrics import Metrics
 from service.queue import BatchLimits, Call
+from service.version_metrics import VersionMetrics
 from tests.fake_backend import FakeBackend
 from tests.service.limits import LIMITS, limits
 
@@ -17,7 +18,7 @@ FAR = float("inf")
 
 
 def make(backend: FakeBackend, bounds: BatchLimits = LIMITS) -> Batcher:
-    return Batcher(TARGET, backend, bounds, Metrics().of(TARGET))
+    return Batcher(TARGET, backend, bounds, VersionMetrics(Metrics(), TARGET))
 
 
 class Waiting(Call):

@@ -30,6 +30,7 @@ from service.errors import (
 from service.metrics import Metrics
 from service.queue import Call
 from service.schemas import Priority
+from service.version_metrics import VersionMetrics
 from tests.service.limits import limits
 
 TARGET = Target("digits", "1.0")
@@ -94,7 +95,7 @@ class BatcherMachine(RuleBasedStateMachine):
     @initialize(num_workers=st.integers(1, 2), num_slots=st.integers(1, 4))
     def start(self, num_workers: int, num_slots: int) -> None:
         backend: Any = self.desk
-        self.batcher = Batcher(TARGET, backend, LIMITS, Metrics().of(TARGET), clock=lambda: self.now)
+        self.batcher = Batcher(TARGET, backend, LIMITS, VersionMetrics(Metrics(), TARGET), clock=lambda: self.now)
         self.run(lambda: self.batcher.set_capacity(num_workers, max(num_workers, num_slots)))
         self.num_workers, self.num_slots = num_workers, max(num_workers, num_slots)
 

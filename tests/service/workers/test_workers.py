@@ -44,7 +44,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory, metrics: Metrics) ->
     """Two workers, shared: each test waits until both are there."""
     store = tmp_path_factory.mktemp("store")
     write_archive(store / FILE)
-    os.environ["TORCHGATE_SECRET"] = "secret"  # noqa: S105
+    os.environ["TORCHGATE_SECRET"] = "secret"
     workers = make_workers(store, metrics, worker_max_bytes=LIMIT_BYTES)
     await workers.start()
     await workers.load(TARGET, FILE, 2)

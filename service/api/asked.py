@@ -1,0 +1,58 @@
+"""Who asks for a change, and what it is based on: looked at before a body is read, and logged if it is refused."""
+
+import re
+from collections.abc import Mapping
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+
+from service.access import Access
+from service.api.guarded import MAX_BODY_BYTES, guarded_route
+from service.control_errors import RevisionMissing
+from service.operations import Asked, Operations
+from service.registry import Registry
+from service.request_errors import ParameterInvalid
+from service.state import Entry
+
+REVISION = re.compile(rb'(?:W/)?"(\d{1,18})"')
+
+
+def admin_route(access: Access, operations: Operations, registry: Registry) -> type[APIRoute]:
+    """Return the kind of route that lets in who may change something; `asked` then says who that is."""
+
+    async def check(request: Request, route: APIRoute) -> None:
+        path, headers = request.path_params, request.scope["state"]["exchange"].headers
+        is_conditional = (route.methods or set()) <= {"PUT", "DELETE"} and "version" not in path
+        reason = request.query_params.get("reason", "")[:MAX_BODY_BYTES]
+        subject = str(path.get("version") or path.get("label") or path.get("rollout") or "")
+
+        async def look() -> Asked:
+            actor = access.require_admin(headers)
+            return Asked(actor, reason, _revision(headers, is_conditional, path["model"], registry))
+
+        entry = Entry("unknown", route.name, path["model"], subject, reason)
+        request.scope["state"]["asked"] = await operations.noted(entry, look)
+
+    return guarded_route(check)
+
+
+def asked(request: Request) -> Asked:
+    """Return who asks for a change and why."""
+    found: Asked = request.scope["state"]["asked"]
+    return found
+
+
+def _revision(headers: Mapping[bytes, bytes], is_needed: bool, model: str, registry: Registry) -> int | None:
+    """Return the revision that a change is based on, None for any."""
+    given = headers.get(b"if-match")
+    found = registry.revision(model)
+    if given is None:
+        if is_needed:
+            raise RevisionMissing(model, found)
+        return None
+    if given.strip() == b"*":
+        return None
+    matched = REVISION.fullmatch(given.strip())
+    if matched is None:
+        raise ParameterInvalid(f'header.if-match is {given.decode("latin-1")!r}, it must be an ETag such as "{found}"')
+    return int(matched[1])

@@ -1,0 +1,1 @@
+"""The operator's side of the `torchgate` command: a client of the gateway's own HTTP API."""

@@ -1,0 +1,81 @@
+"""Calls to a running gateway; what it refuses, or that it is not there, ends in one kind of error."""
+
+import getpass
+import socket
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+# Loading a version takes as long as it takes; the gateway has a limit of its own.
+TIMEOUT = httpx.Timeout(10, read=300)
+
+
+class CallFailed(Exception):
+    """The gateway refused, or did not answer; the message is for people."""
+
+
+class Gateway:
+    """The gateway at `url`; a context manager that closes its connection."""
+
+    def __init__(self, url: str, token: str | None, reason: str) -> None:
+        headers = {"X-Actor": f"{_user()}@{socket.gethostname()}"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        self._reason = reason
+        self._client = httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT, trust_env=False)
+
+    def get(self, *path: str, **query: Any) -> Any:
+        """Return the document at a path, whose parts are names."""
+        return self._call("GET", path, query).json()
+
+    def change(self, method: str, *path: str, body: Mapping[str, Any] | None = None, based_on: str = "") -> Any:
+        """Ask for a change and return what is there then; `based_on` is the ETag that it relies on."""
+        query = {"reason": self._reason} if self._reason else {}
+        headers = {"If-Match": based_on} if based_on else {}
+        answer = self._call(method, path, query, json=body, headers=headers)
+        return answer.json() if answer.content else {}
+
+    def etag(self, model: str) -> str:
+        """Return the ETag of a model's state now."""
+        etag: str = self._call("GET", ("models", model, "traffic"), {}).headers["etag"]
+        return etag
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def __enter__(self) -> "Gateway":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, method: str, path: tuple[str, ...], query: Mapping[str, Any], **request: Any) -> httpx.Response:
+        given = {name: value for name, value in query.items() if value is not None}
+        try:
+            url = "/" + "/".join(quote(part, safe="") for part in path)
+            answer = self._client.request(method, url, params=given, **request)
+        except httpx.TimeoutException as error:
+            raise CallFailed(f"no answer from {self._client.base_url} in time") from error
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise CallFailed(f"{self._client.base_url} cannot be reached: {error}") from error
+        if answer.is_error:
+            raise CallFailed(_explained(answer))
+        return answer
+
+
+def _explained(answer: httpx.Response) -> str:
+    try:
+        problem = answer.json()
+        return f"{problem['code']}: {problem['detail']}"
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {answer.status_code} from {answer.url}: this is no torchgate"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        return "unknown"

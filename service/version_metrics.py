@@ -1,0 +1,95 @@
+"""One version's part of the metrics, with its labels bound, so that a request looks nothing up."""
+
+from collections.abc import Callable, Mapping
+
+from service.backend import Target
+from service.circuit import CircuitState
+from service.metric_labels import CIRCUIT_STATES, SHADOW_RESULTS, WORKER_STATES, CloseReason, Outcome, ShadowOutcome
+from service.metrics import Metrics
+
+
+class ShadowMetrics:
+    """The children of the metrics of one version's copies of another's requests."""
+
+    def __init__(self, metrics: Metrics, shadow: Target, primary: str) -> None:
+        labels = (shadow.model, shadow.version, primary)
+        self.requests = {
+            outcome: metrics.shadow_requests.labels(*labels, outcome)
+            for outcome in ShadowOutcome.__args__  # type: ignore[attr-defined]
+        }
+        self.items = {result: metrics.shadow_items.labels(*labels, result) for result in SHADOW_RESULTS}
+        self.difference = metrics.shadow_difference.labels(*labels)
+        self.latency = metrics.shadow_latency.labels(*labels)
+
+
+class VersionMetrics:
+    """One version's children of the labelled metrics."""
+
+    def __init__(self, metrics: Metrics, target: Target) -> None:
+        labels = (target.model, target.version)
+        self.requests = {
+            outcome: metrics.inference_requests.labels(*labels, "http", "primary", outcome)
+            for outcome in Outcome.__args__  # type: ignore[attr-defined]
+        }
+        self.seconds = {
+            outcome: metrics.inference_seconds.labels(*labels, outcome)
+            for outcome in Outcome.__args__  # type: ignore[attr-defined]
+        }
+        self.close = {
+            reason: metrics.batch_close.labels(*labels, reason)
+            for reason in CloseReason.__args__  # type: ignore[attr-defined]
+        }
+        self.workers = {state: metrics.backend_workers.labels(*labels, state) for state in WORKER_STATES}
+        self.items = metrics.inference_items.labels(*labels)
+        self.batches = metrics.inference_batches.labels(*labels)
+        self.queue_seconds = metrics.queue_seconds.labels(*labels)
+        self.compute_seconds = metrics.compute_seconds.labels(*labels)
+        self.batch_size = metrics.batch_size.labels(*labels)
+        self.batch_limit = metrics.batch_limit.labels(*labels)
+        self.batch_model_fixed = metrics.batch_model_fixed.labels(*labels)
+        self.batch_model_per_item = metrics.batch_model_per_item.labels(*labels)
+        self.queue_oldest_age = metrics.queue_oldest_age.labels(*labels)
+        self.circuit = metrics.backend_circuit.labels(*labels)
+        self.queue_depth = metrics.queue_depth.labels(*labels)
+        self.in_flight_batches = metrics.in_flight_batches.labels(*labels)
+        self.pending = metrics.backend_pending.labels(*labels)
+        self.ready = metrics.model_ready.labels(*labels)
+        self.load_seconds = metrics.model_load_seconds.labels(*labels)
+        self.info = metrics.model_info.labels(*labels)
+        self.feedback = {
+            True: metrics.feedback.labels(*labels, "correct"),
+            False: metrics.feedback.labels(*labels, "wrong"),
+        }
+        self._errors = metrics.backend_errors
+        self._labels = labels
+        self.ready.set(0)
+
+    def backend_error(self, kind: str) -> None:
+        """Count a batch that got no answer; `kind` is the code of a BackendError, a closed set."""
+        self._errors.labels(*self._labels, kind).inc()
+
+    def watch(
+        self,
+        *,
+        num_waiting: Callable[[], int],
+        num_running: Callable[[], int],
+        oldest_age: Callable[[], float],
+        circuit_state: Callable[[], CircuitState],
+    ) -> None:
+        """Ask the batcher how it is whenever the metrics are read, so that a request need not write it down."""
+        self.queue_depth.set_function(num_waiting)
+        self.in_flight_batches.set_function(num_running)
+        self.queue_oldest_age.set_function(oldest_age)
+        self.circuit.set_function(lambda: CIRCUIT_STATES[circuit_state()])
+
+    def show_forecast(self, limit: int, fixed_seconds: float, per_item_seconds: float) -> None:
+        """Set what the batcher has learnt and made of it."""
+        self.batch_limit.set(limit)
+        self.batch_model_fixed.set(fixed_seconds)
+        self.batch_model_per_item.set(per_item_seconds)
+
+    def show_workers(self, states: Mapping[str, int]) -> None:
+        """Set the number of workers in each state; states without a worker go to 0."""
+        for state in WORKER_STATES[:-1]:
+            self.workers[state].set(states.get(state, 0))
+        self.workers["other"].set(sum(n for state, n in states.items() if state not in WORKER_STATES))

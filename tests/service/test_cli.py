@@ -1,0 +1,77 @@
+"""The operator's verbs against a gateway, as processes of their own."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway import Rig, running_gateway
+
+pytestmark = pytest.mark.anyio
+
+VERSIONS = (("digits", "1.0", "fp32"), ("digits", "1.1", "fp32"))
+TOKEN = "correct-horse"
+
+
+async def torchgate(rig: Rig, *arguments: str, status: int = 0, **env: str) -> str:
+    """Run one command and return what it prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "service", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "TORCHGATE_URL": rig.url, "TORCHGATE_ADMIN_TOKEN": TOKEN, **env},
+    )
+    async with asyncio.timeout(60):
+        printed, _ = await process.communicate()
+    assert process.returncode == status, printed.decode()
+    return printed.decode()
+
+
+async def documents(rig: Rig, *arguments: str) -> Any:
+    return json.loads(await torchgate(rig, *arguments, "--json"))
+
+
+async def test_a_version_from_registration_to_all_of_the_traffic_and_back(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, VERSIONS[::-1], model_store_policy="specific", **_WITHOUT_WAITING) as rig:
+        await torchgate(rig, "models", "register", "digits", "digits-1.0.mar")
+        printed = await torchgate(rig, "models", "register", "digits", "digits-1.1.mar", "--workers", "2")
+        assert "1.1" in printed
+        assert "ready" in printed
+        await torchgate(rig, "labels", "set", "digits", "canary", "1.1")
+        printed = await torchgate(rig, "traffic", "set", "digits", "1.0=90", "1.1=10%", "--reason", "first steps")
+        assert [line.split()[:3] for line in printed.splitlines()[2:]] == [["1.0", "90", "%"], ["1.1", "10", "%"]]
+        await torchgate(rig, "models", "scale", "digits", "1.1", "1")
+        shown = await torchgate(rig, "models", "list")
+        assert [line.split()[:4] for line in shown.splitlines()[1:]] == [
+            ["digits", "1.0", "ready", "90"],
+            ["digits", "1.1", "ready", "10"],
+        ]
+        assert "canary" in shown
+        await torchgate(rig, "traffic", "rollback", "digits")
+        assert (await documents(rig, "traffic", "show", "digits"))["weights"] == {"1.0": 100}
+        await torchgate(rig, "labels", "delete", "digits", "canary")
+        await torchgate(rig, "models", "unregister", "digits", "1.1")
+        assert [v["version"] for v in (await documents(rig, "models", "show", "digits"))[0]["versions"]] == ["1.0"]
+        log = await torchgate(rig, "events", "digits")
+        assert "first steps; weights: 1.0=100 -> 1.0=90 1.1=10" in log
+        actions = [event["action"] for event in await documents(rig, "events", "digits", "--limit", "3")]
+        assert actions == ["unregister", "unlabel", "rollback"]
+
+
+_WITHOUT_WAITING: dict[str, Any] = {"wait_until_ready": False, "admin_token": TOKEN}
+
+
+async def test_what_goes_wrong_is_one_line_and_a_status(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, VERSIONS[:1], admin_token=TOKEN) as rig:
+        refused = await torchgate(rig, "traffic", "set", "digits", "1.0=99", status=1)
+        assert refused == "torchgate: traffic_invalid: weights sum to 99, they must sum to 100.\n"
+        stranger = await torchgate(rig, "traffic", "rollback", "digits", status=1, TORCHGATE_ADMIN_TOKEN="wrong-horse")
+        assert "credentials_wrong" in stranger
+        nobody = await torchgate(rig, "models", "list", "--url", "http://127.0.0.1:9", status=1)
+        assert "http://127.0.0.1:9" in nobody
+        assert nobody.count("\n") == 1
+        assert "VERSION=PERCENT" in await torchgate(rig, "traffic", "set", "digits", "1.0:99", status=2)

@@ -1,0 +1,104 @@
+"""Copies of requests go to versions that are watched; callers see nothing of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.backend import Target
+from service.errors import BackendFailed
+from service.shadow import MOST_WAITING
+from tests.gateway import Rig, running_gateway
+
+pytestmark = pytest.mark.anyio
+
+SHADOW = Target("digits", "1.0-int8-dynamic")
+
+
+@asynccontextmanager
+async def shadowed(tmp_path: Path, percent: float = 100, **options: Any) -> AsyncIterator[Rig]:
+    async with running_gateway(tmp_path, **options) as rig:
+        async with asyncio.timeout(10):
+            while set((await rig.states()).values()) != {"ready"}:
+                await asyncio.sleep(0.01)
+        body = {"weights": {"1.0": 100}, "shadows": {SHADOW.version: percent}}
+        answer = await rig.client.put("/models/digits/traffic", json=body, headers={"If-Match": "*"})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["shadows"] == {SHADOW.version: percent}
+        yield rig
+
+
+async def report(rig: Rig) -> dict[str, Any]:
+    (comparison,) = (await rig.client.get("/models/digits/shadows")).json()["shadows"]
+    found: dict[str, Any] = comparison
+    return found
+
+
+async def until_compared(rig: Rig, num_requests: int, outcome: str = "compared") -> dict[str, Any]:
+    await rig.until("torchgate_shadow_requests_total", num_requests, outcome=outcome, primary="1.0")
+    return await report(rig)
+
+
+async def test_copies_are_compared_with_the_answers(tmp_path: Path) -> None:
+    async with shadowed(tmp_path) as rig:
+        form = [("file", (f"{n}.png", b"class:%d" % n, "image/png")) for n in range(3)]
+        bad = ("file", ("bad.png", b"reject:bad_image", "image/png"))
+        answer = await rig.client.post("/predict", files=[*form, bad], params={"top_k": 1})
+        assert answer.json()["version"] == "1.0"
+        assert (await until_compared(rig, 1))["agreement"] == 1
+        rig.backend.shifted.add(SHADOW)
+        assert (await rig.predict(b"class:1")).json()["predictions"][0]["label"] == "one"
+        found = await until_compared(rig, 2)
+        assert (found["num_items"], found["agreement"], found["largest_difference"]) == (5, 0.8, 1.0)
+        assert await rig.metric("torchgate_shadow_items_total", result="different") == 1
+        assert await rig.metric("torchgate_inference_requests_total", version=SHADOW.version, outcome="success") == 0
+
+
+async def test_a_shadow_that_fails_or_is_gone_is_nobodys_problem(tmp_path: Path) -> None:
+    async with shadowed(tmp_path) as rig:
+        rig.backend.failing[SHADOW] = BackendFailed("the handler raised")
+        assert (await rig.predict(b"class:1")).status_code == 200
+        assert (await until_compared(rig, 1, "failed"))["num_failed"] == 1
+        rig.control.num_ready_of[SHADOW] = 0
+        async with asyncio.timeout(10):
+            while (await rig.states())[SHADOW.version] != "unavailable":
+                await asyncio.sleep(0.01)
+        assert (await rig.predict(b"class:1")).status_code == 200
+        assert (await report(rig))["num_requests"] == 0
+        assert (await rig.client.get("/readyz")).status_code == 200
+
+
+async def test_copies_that_would_wait_long_are_shed(tmp_path: Path) -> None:
+    async with shadowed(tmp_path) as rig:
+        rig.backend.stuck.add(SHADOW)
+        for _ in range(1 + MOST_WAITING + 5):  # one runs, the next wait
+            assert (await rig.predict(b"class:1")).status_code == 200
+        await rig.until("torchgate_queue_depth", MOST_WAITING, version=SHADOW.version)
+        assert (await until_compared(rig, 5, "shed"))["num_shed"] == 5
+        rig.backend.stuck.clear()
+        rig.backend.release()
+        assert (await until_compared(rig, 1 + MOST_WAITING))["agreement"] == 1
+
+
+async def test_only_requests_that_name_no_version_are_copied_and_so_many_as_is_wanted(tmp_path: Path) -> None:
+    async with shadowed(tmp_path, 25) as rig:
+        for _ in range(20):
+            await rig.predict(b"class:1", params={"version": "1.0"})
+        assert (await rig.client.get("/models/digits/shadows")).json() == {"shadows": []}
+        for _ in range(200):
+            await rig.predict(b"class:1")
+        async with asyncio.timeout(10):
+            while await rig.metric("torchgate_inflight_batches", version=SHADOW.version):
+                await asyncio.sleep(0.01)
+        assert 20 <= (await report(rig))["num_requests"] <= 85  # 50, give or take five standard deviations
+
+
+@pytest.mark.parametrize("percent", [0, -1, 101])
+async def test_a_share_is_a_share(tmp_path: Path, percent: float) -> None:
+    async with running_gateway(tmp_path) as rig:
+        body = {"weights": {"1.0": 100}, "shadows": {"1.0": percent}}
+        answer = await rig.client.put("/models/digits/traffic", json=body, headers={"If-Match": "*"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "traffic_invalid")
