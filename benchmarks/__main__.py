@@ -32,11 +32,18 @@ def main() -> None:
     tuner.add_argument("--backend", default="", help="grpc, rest or workers; the gateway's default if not given")
     tuner.add_argument("--clients", type=int, default=64)
     tuner.add_argument("--seconds", type=float, default=4)
+    shadow = verbs.add_parser("shadow", help="measure what a shadow costs the version that answers")
+    shadow.add_argument("--store", type=Path, default=Path("model_store"))
     verbs.add_parser("routing", help="measure what routing costs a request")
     peers = verbs.add_parser("peers", help="sweep the peers' settings, to run each at its best")
     peers.add_argument("--only", default="", help="start of a line, such as mosec")
     peers.add_argument("--seconds", type=float, default=3)
     options = parser.parse_args()
+    if options.verb == "shadow":
+        from benchmarks.shadowing import run_shadow  # noqa: PLC0415
+
+        run_shadow(options.store)
+        return
     if options.verb == "routing":
         from benchmarks.routing import run_routing  # noqa: PLC0415
 

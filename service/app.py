@@ -30,6 +30,7 @@ from service.ledger import Ledger
 from service.logs import AccessLog
 from service.metrics import Metrics
 from service.operations import Operations
+from service.peers import Peers
 from service.receipts import Receipts
 from service.registry import Registry
 from service.rollouts import RolloutOperations
@@ -80,7 +81,7 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
         settings.database_poll_seconds,
         on_open=lambda: receipts.use(ledger.secret(RECEIPTS)),
     )
-    fleet = Fleet(settings, backend, control, registry, metrics)
+    fleet = Fleet(settings, backend, control, registry, Peers(ledger, gateway_name), metrics)
     router = Router(fleet, registry, settings.default_model)
     shadows = Shadows(fleet, registry, metrics, settings.deadline_ms)
     conductor = Conductor(fleet, registry, shadows, ledger, gateway_name)

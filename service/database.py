@@ -4,7 +4,8 @@ Everything here blocks, and so does what is built on it.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
@@ -82,6 +83,12 @@ leases = Table(
     Column("name", String(100), primary_key=True),
     Column("holder", String(100), nullable=False),
     Column("beat", Integer, nullable=False),
+)
+gateways = Table(
+    "torchgate_gateways",
+    tables,
+    Column("gateway", String(100), primary_key=True),
+    Column("document", Text, nullable=False),
 )
 secrets = Table(
     "torchgate_secrets",
@@ -168,6 +175,9 @@ def _engine(url: str) -> Engine:
     if place.get_backend_name() != "sqlite":
         return create_engine(place, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_SECONDS})
     engine = create_engine(place, connect_args={"timeout": BUSY_SECONDS})
+    if place.database and not Path(place.database).exists():
+        with suppress(OSError):  # the first connection will say what is wrong with the place
+            Path(place.database).touch(mode=0o600)  # it holds the key that signs the ids of answers
 
     # By itself the driver begins a transaction at its first write, which fails where another process wrote since
     # the first read; and an acknowledged change must survive whatever happens to the machine.

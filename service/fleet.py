@@ -14,6 +14,7 @@ from service.errors import BackendError, BackendTimeout
 from service.intake import StoreWatch
 from service.lifecycle import Lifecycle
 from service.metrics import Metrics
+from service.peers import Peers
 from service.registry import Registry
 from service.settings import Settings
 
@@ -34,8 +35,15 @@ class Fleet:
     """Keeps every wanted version loaded, checked and ready, through restarts of the backend."""
 
     def __init__(
-        self, settings: Settings, backend: Backend, control: ModelControl, registry: Registry, metrics: Metrics
+        self,
+        settings: Settings,
+        backend: Backend,
+        control: ModelControl,
+        registry: Registry,
+        peers: Peers,
+        metrics: Metrics,
     ) -> None:
+        self._peers = peers
         self._settings = settings
         self._backend = backend
         self._control = control
@@ -54,6 +62,7 @@ class Fleet:
         """Begin to keep the fleet in the background; nothing need be there yet."""
         await self._backend.start()
         await self._control.start()
+        await self._peers.start()
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self, drain_seconds: float) -> None:
@@ -65,6 +74,7 @@ class Fleet:
         await asyncio.gather(*(deployment.batcher.drain(drain_seconds) for deployment in self._all()))
         await self._control.close()
         await self._backend.close()
+        await self._peers.close()
         await self._registry.close()
 
     def find(self, target: Target) -> Deployment | None:
@@ -147,6 +157,7 @@ class Fleet:
         for deployment in self._all():
             record = wanted.pop(deployment.target, None)
             if record is None and deployment.target not in self._retiring:
+                self._peers.begin_drain(deployment.target)
                 retiring = asyncio.get_running_loop().create_task(self._retire(deployment))
                 self._retiring[deployment.target] = retiring
             elif record is not None and not deployment.is_open and deployment.archive != record.archive:
@@ -161,6 +172,7 @@ class Fleet:
             if target not in self._incoming and target not in self._retiring
         ]
         self._show([*kept, *new])
+        self._peers.follow(self._registry.models)
 
     def _all(self) -> list[Deployment]:
         return [deployment for versions in self.view.deployments.values() for deployment in versions.values()]
@@ -181,6 +193,7 @@ class Fleet:
         """Drain and unload a version; what the backend cannot do now is tried again."""
         try:
             await self._lifecycle.drain(deployment)
+            await self._peers.drained(deployment.target, self._registry.revision(deployment.target.model))
             while True:
                 try:
                     async with deployment.moving:

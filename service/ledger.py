@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import Table, and_, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from service.database import Database, feedback, guard_counts, leases, progress, secrets
+from service.database import Database, feedback, gateways, guard_counts, leases, progress, secrets
 from service.rollout import Counts, Progress
 
 
@@ -21,6 +21,15 @@ class Lease:
 
     holder: str
     beat: int
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What a gateway tells the others: the revisions that it routes by, and what it drains."""
+
+    number: int
+    seen: dict[str, int]  # model -> revision
+    busy: list[tuple[str, str]]  # model, version
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,26 @@ class Ledger:
                 return found
             connection.execute(update(leases).where(mine).values(holder=self._gateway, beat=found.beat + 1))
             return Lease(self._gateway, found.beat + 1)
+
+    def beat(self, beat: Beat) -> None:
+        """Tell the other gateways about this one."""
+        document: dict[str, object] = {"number": beat.number, "seen": beat.seen, "busy": beat.busy}
+        self._put(gateways, {"gateway": self._gateway}, document)
+
+    def beats(self) -> dict[str, Beat]:
+        """Return the last word of every gateway, those that were killed included."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(gateways)).all()
+        found = {row.gateway: json.loads(row.document) for row in rows}
+        return {
+            name: Beat(each["number"], each["seen"], [(model, version) for model, version in each["busy"]])
+            for name, each in found.items()
+        }
+
+    def leave(self) -> None:
+        """Delete what was told about this gateway."""
+        with self._database.writing() as connection:
+            connection.execute(delete(gateways).where(gateways.c.gateway == self._gateway))
 
     def secret(self, name: str) -> bytes:
         """Return a random key that all gateways of this database share, made when first asked for."""

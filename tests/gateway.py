@@ -145,12 +145,13 @@ async def running_gateway(
     prepare: Callable[[FakeBackend, FakeControl], None] | None = None,
     wait_until_ready: bool = True,
     http: type[asyncio.Protocol] = BoundedHttpProtocol,
+    control: FakeControl | None = None,
     **options: Any,
 ) -> AsyncIterator[Rig]:
     """Run a gateway over the fake on a free port of this event loop."""
     store = options.pop("model_store", tmp_path / "store")
     contracts: dict[Target, dict[str, Any]] = make_store(store, versions) if versions else {}
-    backend, control = FakeBackend(), FakeControl(contracts)
+    backend, control = FakeBackend(), control or FakeControl(contracts)
     if prepare is not None:
         prepare(backend, control)
     options = {"health_interval_seconds": 0.02, "drain_seconds": 2, "workers_per_version": 1, **options}

@@ -54,10 +54,25 @@ class Odd:
 """
 
 
-def write_archive(path: Path, at_load: str = "", handler: str = HANDLER) -> dict[str, Any]:
+# What a version's workers may run when they load, to be worse than the others once they have passed their self-check.
+WORSE = """
+def item(text, options, whole=self.item):
+    if options["probabilities"]:
+        return whole(text, options)
+    {what}
+self.item = item
+"""
+SLOW = WORSE.format(what="time.sleep(0.3); return whole(text, options)")
+FAILING = WORSE.format(what="raise ValueError('this version is broken')")
+SHUFFLED = WORSE.format(
+    what="kind, _, value = text.partition(':'); return whole(f'{kind}:{(int(value) + 1) % 4}', options)"
+)
+
+
+def write_archive(path: Path, at_load: str = "", handler: str = HANDLER, version: str = "1.0") -> dict[str, Any]:
     """Write the archive; `at_load` is what its workers run when they load. Return its contract."""
-    contract = {**make_contract(TARGET.model, "1.0", "fp32"), "at_load": at_load}
-    model = {"modelName": TARGET.model, "modelVersion": TARGET.version, "handler": "odd.py"}
+    contract = {**make_contract(TARGET.model, version, "fp32"), "at_load": at_load}
+    model = {"modelName": TARGET.model, "modelVersion": version, "handler": "odd.py"}
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("contract.json", json.dumps(contract))
         archive.writestr("odd.py", handler)
@@ -65,11 +80,18 @@ def write_archive(path: Path, at_load: str = "", handler: str = HANDLER) -> dict
     return contract
 
 
-def make_odd_store(store: Path, at_load: str = "") -> Path:
-    """Fill a store with the archive and its manifest."""
+def make_odd_store(store: Path, at_load: str = "", **others: str) -> Path:
+    """Fill a store with the archive and its manifest; of `others`, v1_1="..." is what the release 1.1 runs at load."""
     store.mkdir(exist_ok=True)
-    write_archive(store / FILE, at_load)
-    sha256 = hashlib.sha256((store / FILE).read_bytes()).hexdigest()
-    entry = {"file": FILE, "model": "odd", "version": "1.0", "release": "1.0", "variant": "fp32", "sha256": sha256}
-    (store / "manifest.json").write_text(json.dumps({"schema_version": 1, "archives": [entry]}))
+    entries = []
+    for version, runs in {
+        "1.0": at_load,
+        **{name[1:].replace("_", "."): runs for name, runs in others.items()},
+    }.items():
+        file = f"odd-{version}.mar"
+        write_archive(store / file, runs, version=version)
+        sha256 = hashlib.sha256((store / file).read_bytes()).hexdigest()
+        release = {"version": version, "release": version, "variant": "fp32"}
+        entries.append({"file": file, "model": "odd", **release, "sha256": sha256})
+    (store / "manifest.json").write_text(json.dumps({"schema_version": 1, "archives": entries}))
     return store

@@ -40,6 +40,7 @@ RANKS = {
     "store": 4,
     "registry": 5,
     "intake": 6,
+    "peers": 6,
     "lifecycle": 5,
     "access": 3,
     "cost": 1,

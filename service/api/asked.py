@@ -7,13 +7,14 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 
 from service.access import Access
-from service.api.guarded import MAX_BODY_BYTES, guarded_route
+from service.api.guarded import guarded_route
 from service.control_errors import RevisionMissing
 from service.operations import Asked, Operations
 from service.registry import Registry
 from service.request_errors import ParameterInvalid
 from service.state import Entry
 
+LONGEST_REASON = 500
 REVISION = re.compile(rb'(?:W/)?"(\d{1,18})"')
 
 
@@ -23,7 +24,7 @@ def admin_route(access: Access, operations: Operations, registry: Registry) -> t
     async def check(request: Request, route: APIRoute) -> None:
         path, headers = request.path_params, request.scope["state"]["exchange"].headers
         is_conditional = (route.methods or set()) <= {"PUT", "DELETE"} and "version" not in path
-        reason = request.query_params.get("reason", "")[:MAX_BODY_BYTES]
+        reason = request.query_params.get("reason", "")[:LONGEST_REASON]
         subject = str(path.get("version") or path.get("label") or path.get("rollout") or "")
 
         async def look() -> Asked:

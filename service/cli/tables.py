@@ -7,8 +7,8 @@ from service.cli.changes import differences
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows in columns as wide as they need."""
-    lines = [[*map(str, row)] for row in (head, *rows)]
+    """Return rows in columns as wide as they need; what a terminal would take for a command is not passed on."""
+    lines = [[_printable(str(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
@@ -122,6 +122,10 @@ def events_table(events: Iterable[Mapping[str, Any]]) -> str:
         for event in events
     ]
     return table(("ID", "TIME", "WHO", "WHAT", "OUTCOME", "WHY"), rows)
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _accuracy(contract: Mapping[str, Any]) -> str:

@@ -15,8 +15,10 @@ from service.backend import Target
 from service.database import Database
 from service.errors import GatewayError, NotReady
 from service.fleet import Fleet
+from service.ledger import Ledger
 from service.metrics import Metrics
 from service.operations import Asked, Operations
+from service.peers import Peers
 from service.registry import Registry
 from service.router import Router
 from service.settings import Settings
@@ -36,8 +38,10 @@ class Gate:
         self.control = FakeControl(contracts)
         options: dict[str, Any] = {"model_store": folder, "health_interval_seconds": 0.001, "workers_per_version": 1}
         made = Settings(drain_seconds=1, model_store_policy="all", **options)
-        self.registry = Registry(StateStore(Database(made.state_url), "test"), 0.01)
-        self.fleet = Fleet(made, FakeBackend(), self.control, self.registry, Metrics())
+        database = Database(made.state_url)
+        self.registry = Registry(StateStore(database, "test"), 0.01)
+        peers = Peers(Ledger(database, "test"), "test")
+        self.fleet = Fleet(made, FakeBackend(), self.control, self.registry, peers, Metrics())
         self.router = Router(self.fleet, self.registry, None)
         self.operations = Operations(made, self.fleet, self.registry)
 

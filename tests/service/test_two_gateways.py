@@ -1,0 +1,182 @@
+"""Two gateways on one database agree: on traffic, on who drives a rollout, and on when a version may go."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service import conductor
+from service.backend import Target
+from service.errors import BackendFailed
+from tests.fake_backend import FakeControl
+from tests.gateway import Rig, running_gateway
+from tests.postgres import running_postgres
+from tests.stores import make_store
+
+pytestmark = pytest.mark.anyio
+
+VERSIONS = (("digits", "1.1", "fp32"), ("digits", "1.0", "fp32"))
+NEW = Target("digits", "1.1")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with running_postgres() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'shared.db'}"
+    import psycopg  # noqa: PLC0415
+
+    url: str = request.getfixturevalue("server")
+    name = f"test_{abs(hash(tmp_path))}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return url.rpartition("/")[0] + f"/{name}"
+
+
+@asynccontextmanager
+async def two(tmp_path: Path, database: str, **options: Any) -> AsyncIterator[tuple[Rig, Rig, AsyncExitStack]]:
+    """Run two gateways before one model server, with all the traffic at 1.0; the second's exit is the caller's."""
+    store = tmp_path / "store"
+    control = FakeControl(make_store(store, VERSIONS))
+    options = {"model_store": store, "model_store_policy": "all", "database_url": database, **options}
+    async with running_gateway(tmp_path, (), control=control, **options) as first, AsyncExitStack() as stack:
+        second = await stack.enter_async_context(running_gateway(tmp_path, (), control=control, **options))
+        for rig in (first, second):
+            async with asyncio.timeout(10):
+                while set((await rig.states()).values()) != {"ready"}:
+                    await asyncio.sleep(0.01)
+        await put(first, {"1.0": 100})
+        await until_weights(second, {"1.0": 100})
+        yield first, second, stack
+
+
+async def put(rig: Rig, weights: dict[str, float], based_on: str = "*") -> httpx.Response:
+    return await rig.client.put("/models/digits/traffic", json={"weights": weights}, headers={"If-Match": based_on})
+
+
+async def traffic(rig: Rig) -> dict[str, Any]:
+    found: dict[str, Any] = (await rig.client.get("/models/digits/traffic")).json()
+    return found
+
+
+async def until_weights(rig: Rig, weights: dict[str, float]) -> None:
+    async with asyncio.timeout(10):
+        while (await traffic(rig))["weights"] != weights:
+            await asyncio.sleep(0.01)
+
+
+async def test_both_see_a_change_within_a_second_and_route_alike(tmp_path: Path, database: str) -> None:
+    async with two(tmp_path, database) as (first, second, _):
+        delays = []
+        for percent in (10, 25, 50, 75):
+            started = time.monotonic()
+            await put(first, {"1.0": 100 - percent, "1.1": percent})
+            await until_weights(second, {"1.0": 100 - percent, "1.1": percent})
+            delays.append(time.monotonic() - started)
+        # The poll's pause is half a second; a busy machine may take longer once.
+        assert sorted(delays)[1] < 1
+        for number in range(50):
+            key = {"X-Routing-Key": f"user-{number}"}
+            versions = [(await rig.predict(b"class:1", headers=key)).json()["version"] for rig in (first, second)]
+            assert versions[0] == versions[1]
+
+
+async def test_concurrent_changes_are_never_lost(tmp_path: Path, database: str) -> None:
+    async with two(tmp_path, database) as (first, second, _):
+
+        async def label(rig: Rig, name: str) -> int:
+            """Set a label as a client does that reads, changes, and begins anew if somebody was faster."""
+            for attempt in range(100):
+                etag = (await rig.client.get("/models/digits/traffic")).headers["etag"]
+                path, headers = f"/models/digits/labels/{name}", {"If-Match": etag}
+                answer = await rig.client.put(path, json={"version": "1.0"}, headers=headers)
+                if answer.status_code == 200:
+                    return attempt
+                assert (answer.status_code, answer.json()["code"]) == (412, "revision_stale")
+                await asyncio.sleep(0.02)
+            raise AssertionError("never got through")
+
+        names = [(rig, f"{side}{n}") for n in range(8) for rig, side in ((first, "a"), (second, "b"))]
+        attempts = await asyncio.gather(*(label(rig, name) for rig, name in names))
+        assert sum(attempts) > 0
+        async with asyncio.timeout(10):
+            while set((state := await traffic(first))["labels"]) != {name for _, name in names}:
+                await asyncio.sleep(0.01)
+        events = (await first.client.get("/models/digits/events", params={"limit": 1000})).json()["events"]
+        done = [event["after"]["revision"] for event in events if event["outcome"] == "done"]
+        assert done == list(range(state["revision"], 0, -1))
+
+
+async def test_a_version_goes_when_neither_has_anything_in_flight(tmp_path: Path, database: str) -> None:
+    async with two(tmp_path, database) as (first, second, _):
+        second.backend.hold()
+        running = asyncio.create_task(second.predict(b"class:1", params={"version": "1.1"}))
+        await second.backend.batches_arrived(1)
+        going = asyncio.create_task(first.client.delete("/models/digits/versions/1.1"))
+        async with asyncio.timeout(10):
+            while (await second.states()).get("1.1") != "draining":
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)  # time enough for the first one to do the wrong thing
+        assert NEW in first.control.registered
+        second.backend.release()
+        assert (await running).status_code == 200
+        assert (await going).status_code == 204
+        assert NEW not in first.control.registered
+
+
+async def test_one_drives_a_rollout_on_the_counts_of_both(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conductor, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(conductor, "LEASE_SECONDS", 0.5)
+    async with two(tmp_path, database) as (first, second, _):
+        second.backend.failing[NEW] = BackendFailed("the handler raised")  # which the first one does not see
+        body = {"version": "1.1", "steps": [50, 100], "min_requests": 100_000, "shadow_percent": 0}
+        assert (await first.client.post("/models/digits/rollouts", json=body)).status_code == 201
+        async with asyncio.timeout(30):
+            while (await traffic(second))["weights"] != {"1.0": 100} or (await traffic(first))["revision"] < 4:
+                await asyncio.gather(*(rig.predict(b"class:1") for rig in (first, second)))
+        await until_weights(first, {"1.0": 100})
+        events = (await first.client.get("/models/digits/events")).json()["events"]
+        assert Counter(event["action"] for event in events)["roll_back"] == 1
+        assert "guard errors" in events[0]["detail"]
+
+
+async def test_another_one_drives_when_the_driver_is_gone(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conductor, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(conductor, "LEASE_SECONDS", 0.2)
+    async with two(tmp_path, database) as (first, second, stack):
+        body = {"version": "1.1", "steps": [50, 100], "min_requests": 20, "min_seconds": 0.5, "shadow_percent": 0}
+        assert (await second.client.post("/models/digits/rollouts", json=body)).status_code == 201
+        await stack.aclose()  # the second one ends; whichever drove, one is left
+        async with asyncio.timeout(30):
+            while (await traffic(first))["weights"] != {"1.1": 100}:
+                await first.predict(b"class:1")
+
+
+async def test_a_database_that_goes_away_stops_changes_and_nothing_else(tmp_path: Path) -> None:
+    with running_postgres() as url:
+        stopped = running_gateway(tmp_path, VERSIONS, model_store_policy="all", database_url=url)
+        rig = await stopped.__aenter__()
+        await put(rig, {"1.0": 50, "1.1": 50})
+    try:
+        answers = [await rig.predict(b"class:1") for _ in range(100)]
+        assert Counter(answer.json()["version"] for answer in answers) == {"1.0": 50, "1.1": 50}
+        refused = await put(rig, {"1.0": 100})
+        assert (refused.status_code, refused.json()["code"]) == (503, "state_unavailable")
+        assert (await rig.client.get("/readyz")).status_code == 200
+    finally:
+        await stopped.__aexit__(None, None, None)
