@@ -62,6 +62,7 @@ class Batcher:
         self._circuit = Circuit(clock)
         self._fill_scheduled = False
         self._draining = False
+        self.num_calls = 0  # that were let in
         metrics.watch(
             num_waiting=lambda: len(self._queue),
             num_running=lambda: self._num_running,
@@ -78,9 +79,9 @@ class Batcher:
         self._schedule_fill()
 
     @property
-    def num_waiting(self) -> int:
-        """Return how many images wait for a batch."""
-        return len(self._queue)
+    def is_idle(self) -> bool:
+        """Return whether nothing waits and nothing runs."""
+        return not (self._num_running or self._queue)
 
     def submit(self, call: Call, payloads: Sequence[bytes | None]) -> None:
         """Queue the call's images in one piece; a None has its result already. The call is told.
@@ -101,6 +102,7 @@ class Batcher:
         self._require_room(len(items), num_bytes, now)
         self._require_time(call, len(items), now)
         self._queue.push(items, num_bytes)
+        self.num_calls += 1
         self._schedule_fill()
 
     def fail_waiting(self, error: GatewayError) -> None:

@@ -1,7 +1,8 @@
 """Copies of requests for versions that are only watched: sent after the answer, compared with it, shed first.
 
-A copy costs the caller nothing: it begins when the answer has left, and where anything waits for the version that
-answers, or too much for the one that is watched, it is dropped.
+A copy must not cost the callers anything, and it needs a processor that they could use. So one goes out, and then the
+next, while the version that answers is idle; under load only as many as take a small share of the time, and what waits
+too long for that is dropped.
 """
 
 import asyncio
@@ -23,8 +24,14 @@ from service.queue import Call
 from service.registry import Registry
 from service.version_metrics import ShadowMetrics
 
-# So many images may wait for a watched version; a copy that finds more is dropped.
+# So many copies may wait for a shadow; one more takes the place of the oldest.
 MOST_WAITING = 32
+# Idle means that no request has come for so long: who sends one after the other is not idle in between.
+IDLE_SECONDS = 0.005
+# Of the time, that copies take under load; a guard that compares must see something then, too.
+BUSY_SHARE = 0.005
+MOST_CREDIT_SECONDS = 0.1
+COST_WEIGHT = 0.1
 NUM_LATENCIES = 1000
 
 
@@ -53,6 +60,16 @@ class Comparison:
         return median(self.latency_differences) if self.latency_differences else None
 
 
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A request that was answered."""
+
+    primary: Deployment
+    call: Call
+    images: Sequence[bytes | ItemError]
+    seconds: float  # that it took
+
+
 class Shadows:
     """Sends the copies and keeps what came of them."""
 
@@ -63,7 +80,7 @@ class Shadows:
         self._deadline_ms = deadline_ms
         self._deadlines = Deadlines()
         self._random = random.Random()  # noqa: S311 - a choice of samples is no secret
-        self._comparisons: dict[tuple[Target, Target], tuple[Comparison, ShadowMetrics]] = {}
+        self._lanes: dict[tuple[Target, Target], _Lane] = {}
 
     def chosen(self, primary: Deployment) -> Sequence[Deployment]:
         """Return the versions that get a copy of a request that `primary` is to answer."""
@@ -83,96 +100,145 @@ class Shadows:
                     found.append(shadow)
         return found
 
-    def copy(
-        self,
-        primary: Deployment,
-        answered: Call,
-        images: Sequence[bytes | ItemError],
-        seconds: float,
-        shadows: Sequence[Deployment],
-    ) -> None:
-        """Send a copy of a request that was answered within `seconds` to each of `shadows`."""
+    def copy(self, copied: Copied, shadows: Sequence[Deployment]) -> None:
+        """Have a copy of an answered request sent to each of `shadows`, when that harms nobody."""
         for shadow in shadows:
-            comparison, metrics = self._between(primary, shadow)
-            num_waiting = shadow.batcher.num_waiting
-            if primary.batcher.num_waiting or num_waiting + len(images) > MOST_WAITING or shadow.state != "ready":
-                comparison.num_shed += 1
-                metrics.requests["shed"].inc()
-                continue
-            self._send(primary, answered, images, seconds, shadow)
+            self._lane(copied.primary, shadow).add(copied)
 
     def between(self, model: str, primary: str, shadow: str) -> Comparison | None:
         """Return what came of the copies that one version got of another's requests."""
-        found = self._comparisons.get((Target(model, primary), Target(model, shadow)))
-        return None if found is None else found[0]
+        lane = self._lanes.get((Target(model, primary), Target(model, shadow)))
+        return None if lane is None else lane.comparison
 
     def report(self, model: str) -> Sequence[Comparison]:
         """Return the comparisons of a model's versions."""
-        return [comparison for (primary, _), (comparison, _) in self._comparisons.items() if primary.model == model]
+        return [lane.comparison for (primary, _), lane in self._lanes.items() if primary.model == model]
 
-    def _send(
+    def _lane(self, primary: Deployment, shadow: Deployment) -> "_Lane":
+        key = primary.target, shadow.target
+        lane = self._lanes.get(key)
+        if lane is None or lane.primary is not primary or lane.shadow is not shadow:  # one of them was loaded anew
+            comparison = Comparison(primary.target.version, shadow.target.version) if lane is None else lane.comparison
+            metrics = ShadowMetrics(self._metrics, shadow.target, primary.target.version)
+            lane = self._lanes[key] = _Lane(primary, shadow, comparison, metrics, self._deadlines, self._deadline_ms)
+        return lane
+
+
+class _Lane:
+    """The copies of one version's requests for another: one under way at a time."""
+
+    def __init__(
         self,
         primary: Deployment,
-        answered: Call,
-        images: Sequence[bytes | ItemError],
-        seconds: float,
         shadow: Deployment,
+        comparison: Comparison,
+        metrics: ShadowMetrics,
+        deadlines: Deadlines,
+        deadline_ms: int,
     ) -> None:
-        payloads = [image if isinstance(image, bytes) else None for image in images]
+        self.primary = primary
+        self.shadow = shadow
+        self.comparison = comparison
+        self._metrics = metrics
+        self._deadlines = deadlines
+        self._deadline_ms = deadline_ms
+        self._waiting: deque[Copied] = deque()
+        self._is_running = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._num_calls = 0  # of the version that answers, when the timer was set
+        self._cost_seconds = 0.0  # of a copy, a moving average
+        self._credit_seconds = MOST_CREDIT_SECONDS
+        self._credit_at = time.monotonic()
+
+    def add(self, copied: Copied) -> None:
+        """Take a copy."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._waiting.popleft()
+            self._shed()
+        self._waiting.append(copied)
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._timer is None and self._waiting and not self._is_running:
+            self._num_calls = self.primary.batcher.num_calls
+            self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        is_idle = self.primary.batcher.is_idle and self.primary.batcher.num_calls == self._num_calls
+        if is_idle or self._may_disturb():
+            self._send(self._waiting.popleft())
+        else:
+            self._wait()
+
+    def _may_disturb(self) -> bool:
+        now = time.monotonic()
+        earned = (now - self._credit_at) * BUSY_SHARE
+        self._credit_at, self._credit_seconds = now, min(self._credit_seconds + earned, MOST_CREDIT_SECONDS)
+        if self._credit_seconds < self._cost_seconds:
+            return False
+        self._credit_seconds -= self._cost_seconds
+        return True
+
+    def _send(self, copied: Copied) -> None:
+        images = copied.images
         started = time.monotonic()
         loop = asyncio.get_running_loop()
 
         def ended() -> None:
             # Not at once: what might go wrong in there must not reach the batcher.
-            loop.call_soon(self._compare, primary, answered, seconds, shadow, call, started)
+            loop.call_soon(self._compare, copied, call, started)
 
-        num_classes = len(shadow.contract.classes)
+        num_classes = len(self.shadow.contract.classes)
         call = Call(len(images), num_classes, started + self._deadline_ms / 1000, ended, "low")
+        self._is_running = True
         for index, image in enumerate(images):
             if isinstance(image, ItemError):
                 call.answer(index, image)
         if call.is_done:
             return
         try:
-            shadow.batcher.submit(call, payloads)
+            self.shadow.require_ready()
+            self.shadow.batcher.submit(call, [image if isinstance(image, bytes) else None for image in images])
         except GatewayError as error:
             call.end(error)
         else:
             self._deadlines.watch(call, self._deadline_ms)
 
-    def _compare(
-        self, primary: Deployment, answered: Call, seconds: float, shadow: Deployment, call: Call, started: float
-    ) -> None:
-        comparison, metrics = self._between(primary, shadow)
+    def _compare(self, copied: Copied, call: Call, started: float) -> None:
+        self._is_running = False
+        seconds = time.monotonic() - started
+        self._cost_seconds += (seconds - self._cost_seconds) * (COST_WEIGHT if self._cost_seconds else 1)
         if call.error is not None or any(isinstance(result, GatewayError) for result in call.results):
-            comparison.num_failed += 1
-            metrics.requests["failed"].inc()
-            return
-        later = time.monotonic() - started - seconds
+            self.comparison.num_failed += 1
+            self._metrics.requests["failed"].inc()
+        else:
+            self._note(copied, call, seconds - copied.seconds)
+        if self._waiting and self.primary.batcher.is_idle:
+            self._send(self._waiting.popleft())
+        else:
+            self._wait()
+
+    def _note(self, copied: Copied, call: Call, later_seconds: float) -> None:
+        comparison, metrics = self.comparison, self._metrics
         comparison.num_requests += 1
-        comparison.latency_differences.append(later)
+        comparison.latency_differences.append(later_seconds)
         metrics.requests["compared"].inc()
-        metrics.latency.observe(later)
-        for ours, theirs in zip(answered.results, call.results, strict=True):
+        metrics.latency.observe(later_seconds)
+        for ours, theirs in zip(copied.call.results, call.results, strict=True):
             if isinstance(ours, GatewayError):
                 continue
-            is_same, difference = _difference(_by_name(ours, primary, answered.top_k), _by_name(theirs, shadow))
+            ranked = _by_name(ours, self.primary, copied.call.top_k), _by_name(theirs, self.shadow)
+            is_same, difference = _difference(*ranked)
             comparison.num_items += 1
             comparison.num_same += is_same
             comparison.largest_difference = max(comparison.largest_difference, difference)
             metrics.items["same" if is_same else "different"].inc()
             metrics.difference.observe(difference)
 
-    def _between(self, primary: Deployment, shadow: Deployment) -> tuple[Comparison, ShadowMetrics]:
-        key = primary.target, shadow.target
-        found = self._comparisons.get(key)
-        if found is None:
-            comparison = Comparison(primary.target.version, shadow.target.version)
-            found = self._comparisons[key] = (
-                comparison,
-                ShadowMetrics(self._metrics, shadow.target, primary.target.version),
-            )
-        return found
+    def _shed(self) -> None:
+        self.comparison.num_shed += 1
+        self._metrics.requests["shed"].inc()
 
 
 def _by_name(result: object, deployment: Deployment, top_k: int | None = None) -> Mapping[str, float] | None:

@@ -21,7 +21,7 @@ from service.queue import Call
 from service.receipts import Receipts
 from service.request_errors import ImageRejected
 from service.schemas import Priority
-from service.shadow import Shadows
+from service.shadow import Copied, Shadows
 
 Images = Sequence[bytes | ItemError]
 # What tells something about the version: not what the caller did wrong, nor what was refused at the door.
@@ -95,8 +95,8 @@ class Prediction:
         if outcome == "success":
             metrics.queue_seconds.observe(call.queue_seconds)
             if self._copied_to:  # after the answer, which is written in this turn of the event loop
-                copied = (self._deployment, call, self._images, seconds, self._copied_to)
-                asyncio.get_running_loop().call_soon(self._shadows.copy, *copied)
+                copied = Copied(self._deployment, call, self._images, seconds)
+                asyncio.get_running_loop().call_soon(self._shadows.copy, copied, self._copied_to)
 
     def answer(self) -> Answer:
         """Return the answer to a request that was concluded without an error."""
