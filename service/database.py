@@ -123,6 +123,8 @@ class Database:
         Raises:
             StateUnavailable: the database cannot be reached or belongs to another release.
         """
+        if self._engine is not None:
+            return
         with _translated():
             engine = _engine(self._url)
             tables.create_all(engine)

@@ -116,10 +116,10 @@ class Ledger:
             for name, each in found.items()
         }
 
-    def leave(self) -> None:
-        """Delete what was told about this gateway."""
+    def leave(self, gateway: str) -> None:
+        """Delete what was told about a gateway that is gone."""
         with self._database.writing() as connection:
-            connection.execute(delete(gateways).where(gateways.c.gateway == self._gateway))
+            connection.execute(delete(gateways).where(gateways.c.gateway == gateway))
 
     def secret(self, name: str) -> bytes:
         """Return a random key that all gateways of this database share, made when first asked for."""

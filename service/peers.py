@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 BEAT_SECONDS = 2.0
 # A gateway that has not been heard of for so long is gone, by the clock of who listens.
 LIVE_SECONDS = 6.0
+FORGET_SECONDS = 60.0
 LOOK_SECONDS = 0.1
 
 
@@ -54,7 +55,7 @@ class Peers:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         try:
-            await asyncio.to_thread(self._ledger.leave)
+            await asyncio.to_thread(self._ledger.leave, self._gateway)
         except StateUnavailable as error:
             logger.info("the other gateways are not told that this one ends: %s", error)
 
@@ -95,6 +96,11 @@ class Peers:
                 self._heard[name] = _Heard(beat, now)
         return {name: beat for name, beat in beats.items() if now - self._heard[name].at <= LIVE_SECONDS}
 
+    def _long_gone(self) -> list[str]:
+        """Return the gateways that were killed some time ago."""
+        now = self._clock()
+        return [name for name, heard in self._heard.items() if now - heard.at > FORGET_SECONDS]
+
     async def _keep_beating(self) -> None:
         while True:
             with suppress(TimeoutError):
@@ -102,6 +108,9 @@ class Peers:
             self._news.clear()
             try:
                 await self._beat()
+                self._live(await asyncio.to_thread(self._ledger.beats))
+                for name in self._long_gone():
+                    await asyncio.to_thread(self._ledger.leave, name)
             except StateUnavailable as error:
                 logger.debug("the other gateways cannot be told: %s", error)
             except Exception:  # the one task that must survive whatever it meets; the cause is in the log

@@ -75,7 +75,7 @@ class Registry:
         self, entry: Entry, revision: int | None, edit: Callable[[ModelState], ModelState], detail: str
     ) -> ModelState:
         state = await self._locked(lambda: self._store.change(entry, revision, edit, detail))
-        # Not before the poll might have: two gateways' changes may come in another order than their answers.
+        # The poll may have read a later one already.
         if state.revision > self.revision(entry.model):
             self.models = {**self.models, entry.model: state}
         return state

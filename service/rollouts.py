@@ -48,8 +48,12 @@ class RolloutOperations:
 
     async def promote(self, asked: Asked, model: str, number: int) -> Rollout:
         """Give the new version everything now."""
-        why = "promoted by hand"
-        return await self._to(asked, "promote", model, number, lambda r: replace(r, state="succeeded", reason=why))
+
+        def promoted(rollout: Rollout) -> Rollout:
+            self._require_ready(model, rollout.spec.version)
+            return replace(rollout, step=len(rollout.spec.steps) - 1, state="succeeded", reason="promoted by hand")
+
+        return await self._to(asked, "promote", model, number, promoted)
 
     async def abort(self, asked: Asked, model: str, number: int) -> Rollout:
         """Give everything back to the stable version."""
@@ -82,15 +86,18 @@ class RolloutOperations:
         change = self._operations.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
         return (await change).rollouts[-1]
 
+    def _require_ready(self, model: str, version: str) -> None:
+        deployment = self._fleet.find(Target(model, version))
+        if deployment is None or deployment.state != "ready":
+            raise VersionNotReady(model, version, "missing" if deployment is None else deployment.state)
+
     def _require_start(self, state: ModelState, spec: RolloutSpec) -> str:
         """Return the version that has all of the traffic; raises what is in the way."""
         if state.rollout is not None:
             raise RolloutActive(state.model, state.rollout.id)
         if spec.version not in state.wanted:
             raise VersionNotFound(state.model, spec.version, list(state.wanted))
-        deployment = self._fleet.find(Target(state.model, spec.version))
-        if deployment is None or deployment.state != "ready":
-            raise VersionNotReady(state.model, spec.version, "missing" if deployment is None else deployment.state)
+        self._require_ready(state.model, spec.version)
         stable = None if state.policy is None else state.policy.sole
         if stable is None:
             raise RolloutRefused("A rollout begins where one version has all the traffic; it is divided at present")
