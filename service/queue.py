@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from service.backend import ItemResult
+from service.backend import ItemError, ItemResult
 from service.errors import GatewayError
 from service.metric_labels import CloseReason
 from service.schemas import Priority
@@ -62,6 +62,13 @@ class Call:
         self.results = [None] * self.num_items
         self.num_missing = self.num_items
         self.order = (0 if self.priority == "normal" else -1, -self.deadline, -next(_sequence))
+
+    def sift(self, images: Sequence[bytes | ItemError]) -> list[bytes | None]:
+        """Answer those of the call's images that have an error already; return the bytes of the others."""
+        for index, image in enumerate(images):
+            if isinstance(image, ItemError):
+                self.answer(index, image)
+        return [None if isinstance(image, ItemError) else image for image in images]
 
     def answer(self, index: int, result: ItemResult | GatewayError) -> None:
         """Put in one image's result; the last one ends the call."""

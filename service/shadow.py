@@ -192,14 +192,12 @@ class _Lane:
         num_classes = len(self.shadow.contract.classes)
         call = Call(len(images), num_classes, started + self._deadline_ms / 1000, ended, "low")
         self._is_running = True
-        for index, image in enumerate(images):
-            if isinstance(image, ItemError):
-                call.answer(index, image)
+        payloads = call.sift(images)
         if call.is_done:
             return
         try:
             self.shadow.require_ready()
-            self.shadow.batcher.submit(call, [image if isinstance(image, bytes) else None for image in images])
+            self.shadow.batcher.submit(call, payloads)
         except GatewayError as error:
             call.end(error)
         else:

@@ -66,13 +66,11 @@ class Prediction:
         if self._copied_to:
             self._images = images
         call = self._call = Call(len(images), self._top_k, self._deadline, on_end, self._priority)
-        for index, image in enumerate(images):
-            if isinstance(image, ItemError):
-                call.answer(index, image)
+        payloads = call.sift(images)
         if call.is_done:
             return
         try:
-            self._deployment.batcher.submit(call, [None if isinstance(image, ItemError) else image for image in images])
+            self._deployment.batcher.submit(call, payloads)
         except GatewayError as error:
             call.end(error)
         else:

@@ -84,13 +84,13 @@ async def test_under_load_copies_take_a_small_share_of_the_time(tmp_path: Path) 
         clients = [asyncio.create_task(client()) for _ in range(8)]
         started = time.monotonic()
         async with asyncio.timeout(30):
-            while not (await report_if_any(rig)).get("num_shed", 0) > 100:
+            while (found := await report_if_any(rig)).get("num_shed", 0) < 500:
                 await asyncio.sleep(0.05)
+        # What was saved up, what was earned since, one whose cost was not known yet, and some in a moment without load.
+        allowed = (MOST_CREDIT_SECONDS + BUSY_SHARE * (time.monotonic() - started)) / 0.05 + 1 + 5
         stop.set()
         await asyncio.gather(*clients)
-        # What was saved up, what is earned since, and one whose cost was not known yet.
-        allowed = (MOST_CREDIT_SECONDS + BUSY_SHARE * (time.monotonic() - started)) / 0.05 + 1
-        assert (await report(rig))["num_requests"] <= allowed
+        assert found["num_requests"] <= allowed
 
 
 async def report_if_any(rig: Rig) -> dict[str, Any]:
