@@ -108,7 +108,7 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
     problems.install(app)
     access = Access(settings)
     operations = Operations(settings, fleet, registry)
-    rollouts = RolloutOperations(operations, fleet, registry)
+    rollouts = RolloutOperations(operations, fleet, registry, conductor)
     changes = admin_route(access, operations, registry)
     limits = PredictLimits(
         body=BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds),

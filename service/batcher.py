@@ -79,6 +79,11 @@ class Batcher:
         self._schedule_fill()
 
     @property
+    def is_cut_off(self) -> bool:
+        """Return whether the circuit is open: nothing is taken for a moment."""
+        return self._circuit.state == "open"
+
+    @property
     def is_idle(self) -> bool:
         """Return whether nothing waits and nothing runs."""
         return not (self._num_running or self._queue)

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 LEASE_SECONDS = 4.0
 LEASE = "rollouts"
+# A new version that has been out of order for so long will not get better by waiting.
+GONE_SECONDS = 15.0
 # Time in which nobody drove does not count as time that a step has lasted.
 LONGEST_TICK_SECONDS = 5.0
 ACTOR = "rollout"
@@ -48,6 +50,7 @@ class Conductor:
         self._baselines: dict[tuple[str, int], Counts] = {}
         self._lease: Lease | None = None
         self._lease_seen = 0.0
+        self._unready_since: dict[tuple[str, int], float] = {}
         self._last_tick: dict[tuple[str, int], float] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -60,6 +63,14 @@ class Conductor:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            await asyncio.to_thread(self._ledger.release, LEASE)
+        except StateUnavailable as error:
+            logger.info("whoever drives the rollouts next has to wait for it: %s", error)
+
+    def begin(self, model: str, rollout: Rollout) -> None:
+        """Count from now on for a rollout that has just begun."""
+        self._counts(model, rollout)
 
     async def tick(self) -> None:
         """Count, and decide if it is this gateway's turn."""
@@ -68,7 +79,7 @@ class Conductor:
             counts = self._counts(model, rollout)
             if counts is not None:
                 await asyncio.to_thread(self._ledger.write_counts, model, rollout.id, counts)
-        for kept in (self._baselines, self._last_tick):
+        for kept in (self._baselines, self._last_tick, self._unready_since):
             for key in [(m, number) for m, number in kept if m not in active or active[m].id != number]:
                 del kept[key]
         if active and await self._is_ours():
@@ -106,12 +117,25 @@ class Conductor:
         # First what is known, then what follows from it: after a crash in between, it follows again.
         await asyncio.to_thread(self._ledger.write_progress, model, rollout.id, progress)
         decided, action, why = _decided(rollout, progress)
+        if decided is None and (reason := self._is_gone(model, rollout, now)):
+            why = f"{rollout.spec.version} is {reason}"
+            decided, action = replace(rollout, state="rolled_back", reason=why), "roll_back"
         if decided is not None:
             edit = partial(_moved, rollout=rollout, decided=decided)
             await self._registry.change(Entry(ACTOR, action, model, str(rollout.id)), None, edit, why)
             logger.info("%s: rollout %d of %s: %s", model, rollout.id, rollout.spec.version, why)
             if not decided.is_active:
                 await asyncio.to_thread(self._ledger.forget, model, rollout.id)
+
+    def _is_gone(self, model: str, rollout: Rollout, now: float) -> str:
+        """Return why the new version has not been there for too long; empty if it is, or may still come."""
+        new = self._fleet.find(Target(model, rollout.spec.version))
+        key = model, rollout.id
+        if new is None or new.state not in {"failed", "unavailable"}:
+            self._unready_since.pop(key, None)
+            return ""
+        is_too_long = now - self._unready_since.setdefault(key, now) > GONE_SECONDS
+        return f"{new.state} for more than {GONE_SECONDS:g} s: {new.reason}" if is_too_long else ""
 
     def _counts(self, model: str, rollout: Rollout) -> Counts | None:
         """Return what this gateway has counted since it first saw the rollout; None while it lacks a version."""

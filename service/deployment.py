@@ -62,6 +62,7 @@ class Deployment:
         self.state: State = "waiting"
         self.reason = "it has not been loaded yet"
         self.num_failures = 0
+        self.has_settled = False  # has been ready, or has failed to be
         self.retry_at = 0.0  # time.monotonic(); after a load that failed
         self.tally = Tally()
         self.num_workers = num_workers  # that are wanted
@@ -75,12 +76,18 @@ class Deployment:
         """Return whether the archive could be opened, so that its contract is known."""
         return bool(self.contract.classes)
 
+    @property
+    def is_answering(self) -> bool:
+        """Return whether requests may be dealt to the version."""
+        return self.state == "ready" and not self.batcher.is_cut_off
+
     def become(self, state: State, reason: str = "") -> None:
         """Change the state; leaving `ready` answers what waits, since nobody will come for it."""
         if (state, reason) == (self.state, self.reason):
             return
         level = logging.WARNING if state in {"unavailable", "failed"} else logging.INFO
         logger.log(level, "%s is %s%s", self.target, state, f": {reason}" if reason else "")
+        self.has_settled = self.has_settled or state in {"ready", "failed"}
         was_ready, self.state, self.reason = self.state == "ready", state, reason
         self.metrics.ready.set(state == "ready")
         if was_ready and state not in {"ready", "draining"}:

@@ -183,11 +183,12 @@ class Fleet:
             deployments.setdefault(deployment.target.model, {})[deployment.target.version] = deployment
         self.view = FleetView(deployments, self.view.waiting_for)
 
-    def _most_traffic_first(self, deployment: Deployment) -> tuple[str, float, str]:
+    def _most_traffic_first(self, deployment: Deployment) -> tuple[str, float, bool, str]:
         model, version = deployment.target.model, deployment.target.version
         state = self._registry.models.get(model)
         weights = {} if state is None or state.policy is None else state.policy.weights
-        return model, -weights.get(version, 0.0), version
+        has_label = state is not None and version in state.labels.values()
+        return model, -weights.get(version, 0.0), not has_label, version
 
     async def _retire(self, deployment: Deployment) -> None:
         """Drain and unload a version; what the backend cannot do now is tried again."""

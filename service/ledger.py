@@ -101,6 +101,11 @@ class Ledger:
             connection.execute(update(leases).where(mine).values(holder=self._gateway, beat=found.beat + 1))
             return Lease(self._gateway, found.beat + 1)
 
+    def release(self, name: str) -> None:
+        """Let go of a lease, if this gateway holds it."""
+        with self._database.writing() as connection:
+            connection.execute(delete(leases).where(leases.c.name == name, leases.c.holder == self._gateway))
+
     def beat(self, beat: Beat) -> None:
         """Tell the other gateways about this one."""
         document: dict[str, object] = {"number": beat.number, "seen": beat.seen, "busy": beat.busy}

@@ -148,8 +148,7 @@ class Operations:
                 deployment = self._fleet.find(Target(model, version))
                 is_ready = deployment is not None and deployment.state == "ready" and version in state.wanted
                 if is_ready and version != now:
-                    assert state.policy is not None
-                    return state.directed(state.policy.reweighed({version: 100}))
+                    return state.returned(version)
             raise NothingEarlier(model)
 
         return await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))

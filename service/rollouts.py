@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from service.backend import Target
+from service.conductor import Conductor
 from service.control_errors import (
     RolloutActive,
     RolloutEnded,
@@ -23,7 +24,8 @@ from service.state import Entry, ModelState
 class RolloutOperations:
     """Changes rollouts; what they do by themselves is the conductor's."""
 
-    def __init__(self, operations: Operations, fleet: Fleet, registry: Registry) -> None:
+    def __init__(self, operations: Operations, fleet: Fleet, registry: Registry, conductor: Conductor) -> None:
+        self._conductor = conductor
         self._operations = operations
         self._fleet = fleet
         self._registry = registry
@@ -36,7 +38,9 @@ class RolloutOperations:
             number = state.rollouts[-1].id + 1 if state.rollouts else 1
             return state.rolled(Rollout(number, spec, stable, started=time.time()))
 
-        return await self._change(Entry(asked.actor, "rollout", model, spec.version, asked.reason), asked, edit)
+        rollout = await self._change(Entry(asked.actor, "rollout", model, spec.version, asked.reason), asked, edit)
+        self._conductor.begin(model, rollout)
+        return rollout
 
     async def pause(self, asked: Asked, model: str, number: int) -> Rollout:
         """Stay at the step; the guards go on looking."""

@@ -73,7 +73,15 @@ class Router:
         return models[model]
 
     def require_answers(self, model: str) -> None:
-        """Raise NotReady unless some version that has traffic of `model` is ready."""
+        """Raise NotReady unless a version that has traffic is ready, and none is on its way for the first time.
+
+        Those who share the traffic would else stand in for it, and callers with a key change version for a while.
+        """
+        deployments = self.versions(model)
+        policy = self._registry.models[model].policy
+        for version in () if policy is None else policy.owned:
+            if version in deployments and not deployments[version].has_settled:
+                deployments[version].require_ready()
         self._by_traffic(model, {})
 
     def _name(self, model: str | None) -> str:
@@ -102,13 +110,13 @@ class Router:
             slot = self._slot(model, policy, headers)
             version = policy.table[slot]
         deployment = deployments.get(version)
-        if deployment is not None and deployment.state == "ready":
+        if deployment is not None and deployment.is_answering:
             return deployment
         return _instead(model, policy, deployments, slot)
 
     def _slot(self, model: str, policy: Policy, headers: Mapping[bytes, bytes]) -> int:
         key = None if policy.sticky_key is None else headers.get(policy.sticky_key)
-        if key is not None:
+        if key:  # some proxies send an empty one for everybody that they do not know
             return slot_of_key(model, key)
         deck = self._decks.get(model)
         if deck is None:
@@ -121,12 +129,13 @@ def _instead(model: str, policy: Policy, deployments: Mapping[str, Deployment], 
     ready = {
         version: weight
         for version, weight in policy.weights.items()
-        if (deployment := deployments.get(version)) is not None and deployment.state == "ready"
+        if (deployment := deployments.get(version)) is not None and deployment.is_answering
     }
     if not ready:
         for version in policy.owned:
             if version in deployments:
                 deployments[version].require_ready()
+                return deployments[version]  # cut off for a moment, as it will say itself
         raise NotReady(f"no version of {model} that has traffic is loaded")
     place = (slot * SCATTER % NUM_SLOTS) / NUM_SLOTS * sum(ready.values())
     for version, weight in ready.items():

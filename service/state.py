@@ -64,18 +64,22 @@ class ModelState:
             earlier = (*(version for version in earlier if version != sole), sole)[-MOST_EARLIER:]
         return replace(self, policy=policy, earlier=earlier)
 
+    def returned(self, version: str) -> "ModelState":
+        """Return the state with all traffic back at a version that had it; what came after is not gone back to."""
+        assert self.policy is not None
+        earlier = self.earlier[: self.earlier.index(version)] if version in self.earlier else self.earlier
+        return replace(self, policy=self.policy.reweighed({version: 100}), earlier=earlier)
+
     def rolled(self, rollout: Rollout) -> "ModelState":
         """Return the state with a rollout where it has got to, and the traffic that goes with it."""
         others = tuple(each for each in self.rollouts if each.id != rollout.id)
-        match rollout.state:
-            case "running" | "paused":
-                weights = rollout.weights
-            case "succeeded":
-                weights = {rollout.spec.version: 100.0}
-            case "rolled_back" | "aborted":
-                weights = {rollout.stable: 100.0}
         assert self.policy is not None
-        state = self.directed(self.policy.reweighed(weights))
+        if rollout.state in {"rolled_back", "aborted"}:
+            state = self.returned(rollout.stable)
+        elif rollout.state == "succeeded":
+            state = self.directed(self.policy.reweighed({rollout.spec.version: 100}))
+        else:
+            state = self.directed(self.policy.reweighed(rollout.weights))
         return replace(state, rollouts=(*others, rollout)[-MOST_ROLLOUTS:])
 
     def users_of(self, version: str) -> list[str]:

@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from service.access import Access
 from service.api.guarded import guarded_route
+from service.api.problems import invalid
 from service.control_errors import RevisionMissing
 from service.operations import Asked, Operations
 from service.registry import Registry
@@ -27,14 +30,21 @@ def admin_route(access: Access, operations: Operations, registry: Registry) -> t
         reason = request.query_params.get("reason", "")[:LONGEST_REASON]
         subject = str(path.get("version") or path.get("label") or path.get("rollout") or "")
 
-        async def look() -> Asked:
-            actor = access.require_admin(headers)
-            return Asked(actor, reason, _revision(headers, is_conditional, path["model"], registry))
+        async def who() -> str:
+            return access.require_admin(headers)
+
+        async def on_what() -> int | None:
+            return _revision(headers, is_conditional, path["model"], registry)
 
         entry = Entry("unknown", route.name, path["model"], subject, reason)
-        request.scope["state"]["asked"] = await operations.noted(entry, look)
+        actor = await operations.noted(entry, who)
+        entry = request.scope["state"]["entry"] = replace(entry, actor=actor)
+        request.scope["state"]["asked"] = Asked(actor, reason, await operations.noted(entry, on_what))
 
-    return guarded_route(check)
+    async def on_invalid(request: Request, error: RequestValidationError) -> None:
+        await registry.refuse(request.scope["state"]["entry"], invalid(error))
+
+    return guarded_route(check, on_invalid)
 
 
 def asked(request: Request) -> Asked:

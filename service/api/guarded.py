@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.types import Message
 
@@ -14,11 +15,16 @@ MAX_BODIES_BYTES = 64 * MAX_BODY_BYTES
 BODY_SECONDS = 10.0
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+OnInvalid = Callable[[Request, RequestValidationError], Awaitable[None]]
 Check = Callable[[Request, APIRoute], Awaitable[None]]
 
 
-def guarded_route(check: Check) -> type[APIRoute]:
-    """Return the kind of route whose requests `check` raises on, or lets in."""
+async def _unnoted(request: Request, error: RequestValidationError) -> None:
+    pass
+
+
+def guarded_route(check: Check, on_invalid: OnInvalid = _unnoted) -> type[APIRoute]:
+    """Return the kind of route whose requests `check` raises on, or lets in; `on_invalid` hears of what is no body."""
     budget = BodyBudget(MAX_BODIES_BYTES)
 
     class GuardedRoute(APIRoute):
@@ -32,6 +38,9 @@ def guarded_route(check: Check) -> type[APIRoute]:
                 try:
                     body = await reader.read(request.receive, headers)
                     return await handler(Request(request.scope, _replay(body), request._send))  # noqa: SLF001
+                except RequestValidationError as error:
+                    await on_invalid(request, error)
+                    raise
                 finally:
                     reader.close()
 

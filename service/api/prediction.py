@@ -88,7 +88,7 @@ class Prediction:
         metrics.requests[outcome].inc()
         seconds = time.monotonic() - self._started
         metrics.seconds[outcome].observe(seconds)
-        if outcome in COUNTED:
+        if outcome in COUNTED or isinstance(self.error, CircuitOpen):
             self._deployment.tally.count(seconds, is_error=outcome != "success")
         if outcome == "success":
             metrics.queue_seconds.observe(call.queue_seconds)

@@ -51,6 +51,15 @@ def problem_response(error: GatewayError, scope: Scope) -> Response:
     return response
 
 
+def invalid(error: RequestValidationError) -> ParameterInvalid:
+    """Return the framework's complaint about a request as an error of our own."""
+    faults = (
+        f"{'.'.join(str(step) for step in fault['loc'])}: {fault['msg']} (given: {fault.get('input')!r})"
+        for fault in error.errors()
+    )
+    return ParameterInvalid("; ".join(faults))
+
+
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI entries of the errors that a route may answer."""
     content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
@@ -76,11 +85,7 @@ def install(app: FastAPI) -> None:
 
     async def validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        faults = (
-            f"{'.'.join(str(step) for step in fault['loc'])}: {fault['msg']} (given: {fault.get('input')!r})"
-            for fault in error.errors()
-        )
-        return problem_response(ParameterInvalid("; ".join(faults)), request.scope)
+        return problem_response(invalid(error), request.scope)
 
     app.add_exception_handler(GatewayError, gateway_error)
     app.add_exception_handler(HTTPException, http_error)

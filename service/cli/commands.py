@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from service.cli.gateway import CallFailed, Gateway
-from service.cli.rollouts import add_rollout_verbs
+from service.cli.rollouts import add_rollout_verbs, finite
 from service.cli.tables import events_table, models_table, shadows_table, traffic_table
 
 Show = Callable[[Any], str]
@@ -81,7 +81,10 @@ def run(options: argparse.Namespace) -> int:
     except CallFailed as error:
         print(f"torchgate: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(answer, indent=2) if options.json else options.show(answer))
+    try:
+        print(json.dumps(answer, indent=2) if options.json else options.show(answer), flush=True)
+    except BrokenPipeError:  # who reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
@@ -114,9 +117,22 @@ def _verb(
 def _weight(text: str) -> tuple[str, float]:
     version, _, percent = text.rpartition("=")
     try:
-        return version, float(percent.removesuffix("%"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not VERSION=PERCENT, such as 1.1=10") from None
+        number = finite(percent.removesuffix("%")) if version else None
+    except (ValueError, argparse.ArgumentTypeError):
+        number = None
+    if number is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not VERSION=PERCENT, such as 1.1=10")
+    return version, number
+
+
+def _each_once(given: list[tuple[str, float]]) -> dict[str, float]:
+    """Return the percentages by version; of two for one, nobody can tell which is meant."""
+    percentages = dict(given)
+    if len(percentages) != len(given):
+        raise CallFailed(
+            f"a version is named twice: {' '.join(f'{version}={percent:g}' for version, percent in given)}"
+        )
+    return percentages
 
 
 def _one_version(document: Mapping[str, Any]) -> str:
@@ -145,7 +161,7 @@ def _unregister(gateway: Gateway, options: argparse.Namespace) -> Any:
 def _set_traffic(gateway: Gateway, options: argparse.Namespace) -> Any:
     now, etag = gateway.get("models", options.model, "traffic"), gateway.etag(options.model)
     header = None if options.no_sticky else options.sticky_header or now["sticky_header"]
-    body = {"weights": dict(options.weights), "sticky_header": header, "shadows": dict(options.shadow)}
+    body = {"weights": _each_once(options.weights), "sticky_header": header, "shadows": _each_once(options.shadow)}
     return gateway.change("PUT", "models", options.model, "traffic", body=body, based_on=etag)
 
 

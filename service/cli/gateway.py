@@ -20,9 +20,11 @@ class Gateway:
     """The gateway at `url`; a context manager that closes its connection."""
 
     def __init__(self, url: str, token: str | None, reason: str) -> None:
-        headers = {"X-Actor": f"{_user()}@{socket.gethostname()}"}
+        headers = {b"X-Actor": f"{_user()}@{socket.gethostname()}".encode()}
         if token:
-            headers["Authorization"] = f"Bearer {token}"
+            if not token.isprintable():
+                raise CallFailed("TORCHGATE_ADMIN_TOKEN holds a line break or another character that no token has")
+            headers[b"Authorization"] = f"Bearer {token}".encode()
         self._reason = reason
         self._client = httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT, trust_env=False)
 

@@ -1,12 +1,22 @@
 """The verbs `torchgate rollout ...`."""
 
 import argparse
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
 from service.cli.gateway import Gateway
 from service.cli.tables import rollout_table, rollouts_table
+
+
+def finite(text: str) -> float:
+    """Return a number that JSON can hold."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return number
+
 
 MOVES = {
     "pause": "stay at the step; the guards go on looking",
@@ -15,14 +25,14 @@ MOVES = {
     "abort": "give everything back to the stable version",
 }
 # Option of the command line -> field of the API.
-OPTIONS = {
+OPTIONS: dict[str, tuple[Callable[[str], float], str]] = {
     "min_requests": (int, "requests that the new version answers in each step"),
-    "min_seconds": (float, "time that each step lasts"),
-    "error_rate": (float, "chance that a version which is no worse is rolled back"),
-    "slow_ms": (float, "a request is slow above this"),
-    "slow_tolerance": (float, "how many times as often as the stable version it may be slow"),
-    "shadow_percent": (float, "share of requests that are copied to compare answers"),
-    "min_agreement": (float, "share of images that both put into one class"),
+    "min_seconds": (finite, "time that each step lasts"),
+    "error_rate": (finite, "chance that a version which is no worse is rolled back"),
+    "slow_ms": (finite, "a request is slow above this"),
+    "slow_tolerance": (finite, "how many times as often as the stable version it may be slow"),
+    "shadow_percent": (finite, "share of requests that are copied to compare answers"),
+    "min_agreement": (finite, "share of images that both put into one class"),
 }
 
 
@@ -60,7 +70,7 @@ def add_rollout_verbs(family: Any, add: AddVerb) -> None:
 
 def _start(gateway: Gateway, options: argparse.Namespace) -> Any:
     body: dict[str, Any] = {"version": options.version}
-    if options.steps:
+    if options.steps is not None:
         body["steps"] = options.steps.split(",")
     body |= {name: value for name in OPTIONS if (value := getattr(options, name)) is not None}
     return gateway.change("POST", "models", options.model, "rollouts", body=body)

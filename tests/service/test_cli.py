@@ -74,4 +74,9 @@ async def test_what_goes_wrong_is_one_line_and_a_status(tmp_path: Path) -> None:
         nobody = await torchgate(rig, "models", "list", "--url", "http://127.0.0.1:9", status=1)
         assert "http://127.0.0.1:9" in nobody
         assert nobody.count("\n") == 1
-        assert "VERSION=PERCENT" in await torchgate(rig, "traffic", "set", "digits", "1.0:99", status=2)
+        for weight in ("1.0:99", "1.0", "1.0=nan"):
+            assert "VERSION=PERCENT" in await torchgate(rig, "traffic", "set", "digits", weight, status=2)
+        assert "named twice" in await torchgate(rig, "traffic", "set", "digits", "1.0=1", "1.0=100", status=1)
+        assert "parameter_invalid" in await torchgate(rig, "rollout", "start", "digits", "1.0", "--steps", "", status=1)
+        odd = await torchgate(rig, "traffic", "rollback", "digits", status=1, TORCHGATE_ADMIN_TOKEN="wr\u00f6ng-horse")
+        assert "credentials_wrong" in odd

@@ -169,6 +169,9 @@ async def test_a_rollback_goes_to_who_had_everything_last(tmp_path: Path) -> Non
         assert back.json()["weights"] == {"1.1": 100}
         await change(rig, "PUT", "/traffic", {"weights": {"1.0": 100}})
         assert (await change(rig, "POST", "/rollback", if_match="")).json()["weights"] == {"1.1": 100}
+        # Once more, to be sure, does not lead to what was just left.
+        again = await change(rig, "POST", "/rollback", if_match="")
+        assert (again.status_code, again.json()["code"]) == (409, "nothing_earlier")
 
 
 REFUSALS = [
@@ -184,6 +187,7 @@ REFUSALS = [
     ("DELETE", "/versions/7.0", None, {}, 404, "version_not_found", "7.0"),
     ("PATCH", "/versions/1.0", {"num_workers": 2}, {}, 409, "version_not_ready", "failed"),
     ("POST", "/versions", {"file": "digits-7.0.mar"}, {}, 404, "archive_not_found", "digits-1.0.mar"),
+    ("PUT", "/traffic", {"weights": {"1.1": "all"}}, {}, 422, "parameter_invalid", "weights"),
     ("POST", "/rollback", None, {}, 409, "nothing_earlier", "digits"),
     ("PUT", "/traffic", {"weights": {"1.1": 100}}, {"origin": "http://elsewhere"}, 403, "changes_closed", "web page"),
     ("PUT", "/traffic", {"weights": {"1.1": 100}}, {"host": "evil.test"}, 403, "changes_closed", "evil.test"),
@@ -286,7 +290,8 @@ async def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
         before = [await shares(rig, 1, headers={"X-Routing-Key": key}) for key in keys]
         state = (await rig.client.get("/models/digits/traffic")).json()
         log = await events(rig)
-    async with running_gateway(tmp_path, (OLD, NEW), model_store_policy="all") as rig:
+    again: dict[str, Any] = {"model_store": tmp_path / "store", "model_store_policy": "all"}
+    async with running_gateway(tmp_path, (), control=rig.control, **again) as rig:
         await two_ready(rig)
         assert (await rig.client.get("/models/digits/traffic")).json() == state
         assert [await shares(rig, 1, headers={"X-Routing-Key": key}) for key in keys] == before

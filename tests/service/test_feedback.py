@@ -65,7 +65,8 @@ async def test_an_id_that_was_changed_is_refused(tmp_path: Path) -> None:
             text = base64.urlsafe_b64encode(forged).rstrip(b"=").decode()
             answer = await give(rig, id=text, label="one")
             assert (answer.status_code, answer.json()["code"]) == (422, "feedback_forged"), place
-        for text in ("", "x", "0" * 32, "é", real + "AAAA", "A" * 4096):
+        lenient = (real + "=", real + "==", " " + real, f"{real}\n", f"{real[:9]}!{real[9:]}")
+        for text in ("", "x", "0" * 32, "é", real + "AAAA", "A" * 4096, *lenient):
             assert (await give(rig, id=text, label="one")).status_code == 422
         assert (await give(rig, id="A" * 5000, label="one")).json()["code"] == "parameter_invalid"
 

@@ -12,7 +12,7 @@ import pytest
 
 from service import conductor
 from service.backend import Target
-from service.errors import BackendFailed
+from service.errors import BackendFailed, BackendUnavailable
 from tests.gateway import Rig, running_gateway
 
 pytestmark = pytest.mark.anyio
@@ -174,7 +174,8 @@ async def test_a_restart_goes_on_with_the_step(tmp_path: Path, monkeypatch: pyte
             while (await show(rig))["step_requests"] < 5:
                 await rig.predict(b"class:1")
         before = await show(rig)
-    async with running_gateway(tmp_path, VERSIONS, model_store_policy="all") as rig:
+    again: dict[str, Any] = {"model_store": tmp_path / "store", "model_store_policy": "all"}
+    async with running_gateway(tmp_path, (), control=rig.control, **again) as rig:
         after = await show(rig)
         assert after["step_requests"] >= before["step_requests"]
         assert {**after, "step_requests": 0, "step_seconds": 0, "guards": []} == {
@@ -206,3 +207,30 @@ async def test_what_makes_no_sense_does_not_begin(
         answer = await rig.client.post("/models/digits/rollouts", json={**QUICK, **change})
         assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
         assert await weights(rig) == {"1.0": 100}
+
+
+async def test_a_version_whose_worker_keeps_dying_is_rolled_back_and_cut_off_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ready(tmp_path, monkeypatch) as rig:
+        rig.backend.failing[NEW] = BackendUnavailable("no worker")  # which opens its circuit
+        await start(rig, shadow_percent=0)
+        rollout, answers = await send_until(rig, "succeeded", "rolled_back")
+        assert rollout["state"] == "rolled_back"
+        assert "guard errors" in rollout["reason"]
+        # While its circuit is open, the stable version stands in.
+        assert Counter(answer.status_code for answer in answers)[503] <= 20
+
+
+async def test_a_version_that_is_gone_is_rolled_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conductor, "GONE_SECONDS", 0.2)
+    async with ready(tmp_path, monkeypatch) as rig:
+        await start(rig, min_requests=100_000)
+        rig.control.num_ready_of[NEW] = 0
+        async with asyncio.timeout(20):
+            while (rollout := await show(rig))["state"] == "running":
+                await asyncio.sleep(0.02)
+        assert rollout["state"] == "rolled_back"
+        assert "1.1 is unavailable" in rollout["reason"]
+        again = await rig.client.post("/models/digits/rollback")
+        assert (again.status_code, again.json()["code"]) == (409, "nothing_earlier")
