@@ -47,7 +47,7 @@ def run_routing() -> int:
         ("three versions, no key", split, lambda: router.route(None, None, None, {})),
         ("three versions, by key", split, lambda: router.route(None, None, None, keyed)),
         ("choice of shadows: none", split, lambda: shadows.chosen(primary)),
-        ("signed id of the answer", split, lambda: receipts.issue(Target("digits", "1.0"), [7])),
+        ("signed id of the answer", split, lambda: receipts.issue(primary.receipt_name, [7])),
     ):
         registry.models = {"digits": state.directed(policy)}
         times = [_us_per_call(cast("Callable[[], object]", call)) for _ in range(REPEATS)]

@@ -14,6 +14,7 @@ from service.batcher import Batcher
 from service.catalog import Archive
 from service.contract import Contract
 from service.errors import BackendUnavailable, NotReady
+from service.receipts import receipt_name
 from service.version_metrics import VersionMetrics
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class Deployment:
         self.batcher = batcher
         self.metrics = metrics
         self.target = archive.target
+        self.receipt_name = receipt_name(archive.target)
         self.state: State = "waiting"
         self.reason = "it has not been loaded yet"
         self.num_failures = 0

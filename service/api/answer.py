@@ -7,7 +7,7 @@ from service.backend import ItemError, ItemResult, Ranking
 from service.deployment import Deployment
 from service.errors import GatewayError
 from service.queue import Call
-from service.receipts import Receipts
+from service.receipts import NO_CLASS, Receipts
 
 MAX_CACHED_NAMES = 65_536
 
@@ -17,9 +17,9 @@ def answer_body(deployment: Deployment, call: Call, receipts: Receipts) -> bytes
     classes = deployment.contract.classes
     target = deployment.target
     predictions = ",".join([_prediction(result, call.top_k, classes) for result in call.results])
-    best = [result.top_k[0][0] if isinstance(result, Ranking) else None for result in call.results]
+    best = [result.top_k[0][0] if isinstance(result, Ranking) else NO_CLASS for result in call.results]
     return (
-        f'{{"id":"{receipts.issue(target, best)}","model":{_quoted(target.model)},"version":{_quoted(target.version)},'
+        f'{{"id":"{receipts.issue(deployment.receipt_name, best)}","model":{_quoted(target.model)},"version":{_quoted(target.version)},'
         f'"predictions":[{predictions}]}}'
     ).encode()
 

@@ -1,7 +1,6 @@
 """Right labels come back with the answer's id, which nobody can make up."""
 
 import asyncio
-import base64
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import httpx
 import pytest
 
 from service.backend import Target
-from service.receipts import ReceiptInvalid, Receipts
+from service.receipts import NO_CLASS, ReceiptInvalid, Receipts, receipt_name
 from tests.gateway import Rig, running_gateway
 
 pytestmark = pytest.mark.anyio
@@ -58,15 +57,14 @@ async def test_ids_outlive_the_gateway_and_expire(tmp_path: Path) -> None:
 async def test_an_id_that_was_changed_is_refused(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
         real = (await rig.predict(b"class:1")).json()["id"]
-        raw = bytearray(base64.urlsafe_b64decode(real + "=" * (-len(real) % 4)))
+        raw = bytearray.fromhex(real)
         for place in range(len(raw)):
             forged = bytearray(raw)
             forged[place] ^= 1
-            text = base64.urlsafe_b64encode(forged).rstrip(b"=").decode()
-            answer = await give(rig, id=text, label="one")
+            answer = await give(rig, id=forged.hex(), label="one")
             assert (answer.status_code, answer.json()["code"]) == (422, "feedback_forged"), place
-        lenient = (real + "=", real + "==", " " + real, f"{real}\n", f"{real[:9]}!{real[9:]}")
-        for text in ("", "x", "0" * 32, "é", real + "AAAA", "A" * 4096, *lenient):
+        lenient = (real.upper(), " " + real, f"{real}\n", f"{real[:8]} {real[8:]}")
+        for text in ("", "x", "0" * 32, "é", real + "00", "a" * 4096, *lenient):
             assert (await give(rig, id=text, label="one")).status_code == 422
         assert (await give(rig, id="A" * 5000, label="one")).json()["code"] == "parameter_invalid"
 
@@ -75,11 +73,11 @@ def test_an_id_says_what_was_answered() -> None:
     receipts = Receipts()
     receipts.use(b"k" * 32)
     target = Target("digits", "1.0-int8-static")
-    many = [*range(300), None]
-    receipt = receipts.read(receipts.issue(target, many))
-    assert (receipt.target, receipt.classes) == (target, many)
+    name = receipt_name(target)
+    receipt = receipts.read(receipts.issue(name, [*range(300), NO_CLASS]))
+    assert (receipt.target, receipt.classes) == (target, [*range(300), None])
     assert abs(receipt.issued_at - time.time()) < 5
     others = Receipts()
     others.use(b"o" * 32)
     with pytest.raises(ReceiptInvalid):
-        others.read(receipts.issue(target, [1]))
+        others.read(receipts.issue(name, [1]))
