@@ -18,8 +18,9 @@ def answer_body(deployment: Deployment, call: Call, receipts: Receipts) -> bytes
     target = deployment.target
     predictions = ",".join([_prediction(result, call.top_k, classes) for result in call.results])
     best = [result.top_k[0][0] if isinstance(result, Ranking) else NO_CLASS for result in call.results]
+    answer_id = receipts.issue(deployment.receipt_name, best)
     return (
-        f'{{"id":"{receipts.issue(deployment.receipt_name, best)}","model":{_quoted(target.model)},"version":{_quoted(target.version)},'
+        f'{{"id":"{answer_id}","model":{_quoted(target.model)},"version":{_quoted(target.version)},'
         f'"predictions":[{predictions}]}}'
     ).encode()
 
