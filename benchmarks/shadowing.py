@@ -39,7 +39,8 @@ def run_shadow(store: Path) -> None:
                     found.setdefault((clients, is_shadowed), []).append(outcome)
             print(f"pair {pair + 1} of {NUM_PAIRS}", flush=True)
         report = httpx.get(f"{base}/models/{workload.model}/shadows", timeout=10).json()["shadows"]
-    print(f"\n| {workload.model} {workload.version}, shadow {shadow} | requests/s | p50, ms | p99, ms |\n|---|---|---|---|")
+    print(f"\n| {workload.model} {workload.version}, shadow {shadow} | requests/s | p50, ms | p99, ms |")
+    print("|---|---|---|---|")
     for (clients, is_shadowed), outcomes in sorted(found.items()):
         cells = [_spread([each[name] for each in outcomes]) for name in ("throughput", "p50_ms", "p99_ms")]
         print(f"| {clients} clients, {'every request copied' if is_shadowed else 'none'} | {' | '.join(cells)} |")
