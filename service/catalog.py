@@ -1,6 +1,7 @@
 """The model store as the gateway sees it: the manifest, and the archives whose sha256 it vouches for."""
 
 import hashlib
+import hmac
 import json
 import re
 import zipfile
@@ -13,6 +14,7 @@ from service.backend import Target
 from service.contract import Contract, ContractInvalid, parse_contract
 
 MANIFEST = "manifest.json"
+SIGNATURE = "manifest.json.sig"
 CONTRACT = "contract.json"
 DEFAULT_VARIANT = "fp32"
 # A contract is text of a few hundred kilobytes at most; an archive that claims more is not ours.
@@ -65,26 +67,42 @@ class Catalog:
         return [archive for archive in archives if archive.release == archives[0].release]
 
 
-def read_catalog(store: Path) -> Catalog:
+def read_catalog(store: Path, key_file: Path | None = None) -> Catalog:
     """Return what `store` offers: nothing while it has no manifest yet.
 
+    With a `key_file`, the manifest must be signed with what it holds: HMAC-SHA256 (RFC 2104) in hexadecimal beside it.
+
     Raises:
-        StoreError: the manifest is not readable or not of the agreed form.
+        StoreError: the manifest is not readable, not signed, or not of the agreed form.
     """
     path = store / MANIFEST
     try:
-        manifest = _Manifest.model_validate_json(path.read_bytes())
+        written = path.read_bytes()
     except FileNotFoundError:
         return Catalog(())
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    if key_file is not None:
+        _require_signature(store, written, key_file)
+    try:
+        manifest = _Manifest.model_validate_json(written)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = ".".join(str(step) for step in fault["loc"])
         raise StoreError(f"{path}: {place}{': ' if place else ''}{fault['msg']}") from error
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
     ordered = sorted(manifest.archives, key=_default_first)
     ordered.sort(key=lambda archive: release_order(archive.release), reverse=True)
     return Catalog(tuple(sorted(ordered, key=lambda archive: archive.model)))
+
+
+def _require_signature(store: Path, written: bytes, key_file: Path) -> None:
+    try:
+        key = key_file.read_bytes().strip()
+        found = (store / SIGNATURE).read_text().strip()
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{store / SIGNATURE}: {getattr(error, 'strerror', error)}") from error
+    if not hmac.compare_digest(hmac.new(key, written, hashlib.sha256).hexdigest().encode(), found.encode()):
+        raise StoreError(f"{store / SIGNATURE} is not the signature of {MANIFEST} by {key_file}")
 
 
 def release_order(release: str) -> tuple[tuple[int, ...], str]:

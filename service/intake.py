@@ -61,7 +61,7 @@ class StoreWatch:
         if is_serving and time.monotonic() < self._next_look:
             return
         store = self._settings.model_store
-        catalog = await asyncio.to_thread(read_catalog, store)
+        catalog = await asyncio.to_thread(read_catalog, store, self._settings.manifest_key_file)
         if not catalog.archives and not is_serving:
             raise StoreError(f"no archive in {store}/manifest.json yet (make train-and-archive puts some there)")
         await self._registry.open()

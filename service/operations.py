@@ -190,7 +190,8 @@ class Operations:
 
     async def _archive(self, model: str, file: str) -> Archive:
         try:
-            catalog = await asyncio.to_thread(read_catalog, self._settings.model_store)
+            settings = self._settings
+            catalog = await asyncio.to_thread(read_catalog, settings.model_store, settings.manifest_key_file)
         except StoreError as error:
             raise ArchiveRefused(str(error).rstrip(".")) from error
         archives = {archive.file: archive for archive in catalog.of(model)}

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MEBIBYTE = 1024 * 1024
 PREFIX = "TORCHGATE_"
+LEAST_KEY_BYTES = 16
 STATE_FILE = "torchgate.db"
 SECRETS = frozenset({"admin_token", "api_keys", "database_url"})  # never shown
 
@@ -25,6 +26,11 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
 
     model_store: Path = Field(Path("model_store"), description="Folder of the archives and their manifest.json.")
+    manifest_key_file: Path | None = Field(
+        None,
+        description="File with the key, 16 bytes at least, that the store's manifest must be signed with; unset asks "
+        "for no signature.",
+    )
     default_model: str | None = Field(
         None, description="Model of a request that names none; unset means the only one in the store."
     )
@@ -135,9 +141,19 @@ class Settings(BaseSettings):
                     f"{env_name(smaller)}={getattr(self, smaller)} must not exceed "
                     f"{env_name(larger)}={getattr(self, larger)}"
                 )
+        if self.manifest_key_file is not None:
+            self._check_manifest_key(self.manifest_key_file)
         if self.backend == "workers":
             self._check_worker_python()
         return self
+
+    def _check_manifest_key(self, path: Path) -> None:
+        try:
+            num_bytes = len(path.read_bytes().strip())
+        except OSError as error:
+            raise ValueError(f"{env_name('manifest_key_file')}={path}: {error.strerror}") from error
+        if num_bytes < LEAST_KEY_BYTES:
+            raise ValueError(f"{env_name('manifest_key_file')}={path}: {num_bytes} bytes, at least {LEAST_KEY_BYTES}")
 
     def _check_worker_python(self) -> None:
         """See that the workers' Python is there; only the gateway's own can be asked for torchserve without a start."""

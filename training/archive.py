@@ -14,7 +14,7 @@ from training.artifacts import VARIANTS, Run, Variant, sha256, write_json
 from training.config import ArchiveConfig
 from training.contract import build_contract, version_of
 from training.errors import ArchiveError, SettingError, VersionExistsError
-from training.manifest import Entry, locked, next_release, read_manifest, taken_releases, write_manifest
+from training.manifest import Entry, locked, next_release, read_key, read_manifest, taken_releases, write_manifest
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 RELEASE = re.compile(r"\d+\.\d+(\.\d+)?")
@@ -29,6 +29,7 @@ def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
     Raises VersionExistsError for a release that is taken, RunError if the run was not exported.
     """
     check_archive(model, config)
+    key = None if config.manifest_key_file is None else read_key(config.manifest_key_file)
     store = config.model_store
     with locked(store):
         for abandoned in store.glob(f"{HIDDEN}*"):
@@ -40,7 +41,7 @@ def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
                 for variant in VARIANTS
             }
             entries = [_place(packed[variant], store, model, release, variant) for variant in VARIANTS]
-        write_manifest(store, [*read_manifest(store), *entries])
+        write_manifest(store, [*read_manifest(store), *entries], key)
     write_json(run.archives, {"model_store": str(store.resolve()), "archives": [vars(entry) for entry in entries]})
     for entry in entries:
         print(f"{store / entry.file} ({entry.size_bytes / 1e6:.2f} MB)")
@@ -58,6 +59,8 @@ def check_archive(model: str, config: ArchiveConfig) -> None:
         raise SettingError(f"--version is {config.version!r}; allowed are two or three numbers, such as 2.0 or 2.0.1")
     if config.handler.suffix != ".py" or not config.handler.is_file():
         raise SettingError(f"--handler: {config.handler} is not a Python file")
+    if config.manifest_key_file is not None:
+        read_key(config.manifest_key_file)
     handler_files(config.handler)
     if config.model_store.exists() and not config.model_store.is_dir():
         raise SettingError(f"--model-store: {config.model_store} is not a folder")

@@ -191,8 +191,9 @@ def dispatch(args: Sequence[str], environment: Mapping[str, str]) -> None:
     stage, *rest = args
     if stage not in STAGES:
         raise SettingError(f"there is no stage {stage!r}; allowed is one of {', '.join(STAGES)}")
-    store = environment.get("TORCHGATE_MODEL_STORE")
-    STAGES[stage](rest, ArchiveConfig(model_store=Path(store)) if store else ArchiveConfig())
+    store, key_file = (environment.get(f"TORCHGATE_{name}") for name in ("MODEL_STORE", "MANIFEST_KEY_FILE"))
+    where = ArchiveConfig(manifest_key_file=Path(key_file) if key_file else None)
+    STAGES[stage](rest, replace(where, model_store=Path(store)) if store else where)
 
 
 def _parse(stage: str, default: Options, args: Sequence[str]) -> Options:

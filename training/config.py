@@ -118,6 +118,8 @@ class ArchiveConfig:
     """Folder of the archives; its default is the environment's TORCHGATE_MODEL_STORE, if that is set."""
     version: str | None = None
     """Release of the archives, such as 2.0; by default the next one that is free."""
+    manifest_key_file: Path | None = None
+    """File with the key that signs the manifest; its default is the environment's TORCHGATE_MANIFEST_KEY_FILE."""
     handler: Path = Path(__file__).resolve().parent.parent / "handlers" / "image_classifier.py"
     """TorchServe handler that is put into the archives, with the modules that it imports from its own folder."""
 

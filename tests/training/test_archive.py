@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from service.catalog import StoreError, read_catalog
 from training.archive import archive, check_archive
 from training.artifacts import Run
 from training.config import ArchiveConfig
@@ -46,6 +47,35 @@ def test_all_variants_are_packed_for_torchserve(exported: Run, archives: Archive
         assert (model["modelName"], model["modelVersion"]) == ("toy", entry.version)
         assert (model["serializedFile"], model["handler"]) == ("model.pt", "some_handler.py")
         assert (contract["model"], contract["version"], contract["variant"]) == ("toy", entry.version, entry.variant)
+
+
+def test_the_manifest_is_signed_with_a_key_that_the_gateway_checks_it_by(
+    exported: Run, archives: ArchiveConfig, tmp_path: Path
+) -> None:
+    key_file, other = tmp_path / "key", tmp_path / "other"
+    key_file.write_text("sixteen bytes or more\n")
+    other.write_text("another key of more bytes\n")
+    archive(exported, "toy", replace(archives, manifest_key_file=key_file))
+    store = archives.model_store
+    assert len(read_catalog(store, key_file).archives) == 3
+    with pytest.raises(StoreError, match=r"manifest\.json\.sig is not the signature"):
+        read_catalog(store, other)
+    archive(exported, "toy", archives)  # without the key: the signature is an old one's
+    with pytest.raises(StoreError, match=r"manifest\.json\.sig is not the signature"):
+        read_catalog(store, key_file)
+    (store / "manifest.json.sig").unlink()
+    with pytest.raises(StoreError, match=r"manifest\.json\.sig: No such file"):
+        read_catalog(store, key_file)
+
+
+@pytest.mark.parametrize("content", [None, "short"])
+def test_a_key_that_is_none_is_refused_before_any_work(
+    archives: ArchiveConfig, tmp_path: Path, content: str | None
+) -> None:
+    if content is not None:
+        (tmp_path / "key").write_text(content)
+    with pytest.raises(SettingError, match="--manifest-key-file"):
+        check_archive("toy", replace(archives, manifest_key_file=tmp_path / "key"))
 
 
 def test_manifest_describes_what_is_there_and_nothing_else_is_left(exported: Run, archives: ArchiveConfig) -> None:
