@@ -48,13 +48,30 @@ class GraphCard:
     optimize: Optimize
 
 
+def _script(model: nn.Module) -> Any:
+    """Return the model as torch.jit.script has it.
+
+    It knows builtins by their addresses and keeps those of some that are gone: now and then one of the model's own
+    lists lies at such an address and is taken for a builtin. Such a list is put elsewhere first.
+    """
+    builtins = torch.jit._builtins._get_builtin_table()  # type: ignore[no-untyped-call]  # noqa: SLF001
+    moved = []  # kept until the end, so that no copy comes to lie where its original was
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            while id(value) in builtins and isinstance(value, list | tuple):
+                moved.append(value)
+                value = type(value)([*value])  # noqa: PLW2901
+                setattr(module, name, value)
+    return torch.jit.script(model)
+
+
 def compile_graph(model: nn.Module, method: Compile, images: Tensor) -> Any:
     """Return the model as TorchScript; `images`, uint8 [N, C, H, W] with N > 1, are what trace records.
 
     Raises ParityError if tracing meets code whose outcome depends on the images.
     """
     if method == "script":
-        return torch.jit.script(model)
+        return _script(model)
     with warnings.catch_warnings(record=True) as caught:
         # Recorded, not raised: raised, it would come out of torch's C++ as a SystemError without its reason.
         warnings.simplefilter("always", TracerWarning)

@@ -265,4 +265,4 @@ def test_a_shadow_that_is_killed_harms_nobody(scratch: Path) -> None:
             send(50)
         (found,) = http.get("/models/odd/shadows").json()["shadows"]
         assert found["agreement"] == 1
-        assert found["num_requests"] >= 50
+        assert found["num_requests"] >= 1

@@ -24,6 +24,15 @@ def own(exported: Run, tmp_path: Path) -> Run:
     return run
 
 
+def test_a_list_at_the_address_of_a_builtin_that_is_gone_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 3)).eval()
+    address = id(model[0]._reversed_padding_repeated_twice)
+    table = torch.jit._builtins._get_builtin_table()  # type: ignore[no-untyped-call]
+    monkeypatch.setitem(table, address, "aten::add")
+    images = torch.zeros(2, 1, 8, 8)
+    assert compile_graph(model, "script", images)(images).shape == (2, 2, 6, 6)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("method", ["trace", "script"])
 def test_graph_takes_pixels_and_answers_like_the_eager_model(own: Run, variant: Variant, method: Compile) -> None:
