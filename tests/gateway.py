@@ -69,6 +69,18 @@ class Rig:
         document = (await self.client.get("/models/digits")).json()
         return {version["version"]: version["state"] for version in document["versions"]}
 
+    async def until_state(self, version: str, state: str) -> None:
+        """Return once a version of digits has this state."""
+        async with asyncio.timeout(10):
+            while (await self.states()).get(version) != state:
+                await asyncio.sleep(0.01)
+
+    async def until_every_version_is_ready(self) -> None:
+        """Return once all versions of digits are ready."""
+        async with asyncio.timeout(10):
+            while set((await self.states()).values()) != {"ready"}:
+                await asyncio.sleep(0.01)
+
     async def fill_the_slot(self) -> "asyncio.Task[httpx.Response]":
         """Occupy the version's only slot with a batch that does not end before the backend's `release`."""
         self.backend.hold()

@@ -19,9 +19,7 @@ INT8 = Target("digits", "1.0-int8-dynamic")
 
 async def test_models_are_shown_with_their_contracts(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
-        async with asyncio.timeout(10):
-            while set((await rig.states()).values()) != {"ready"}:
-                await asyncio.sleep(0.01)
+        await rig.until_every_version_is_ready()
         listed = (await rig.client.get("/models")).json()["models"]
         shown = (await rig.client.get("/models/digits")).json()
         missing = await rig.client.get("/models/cats")

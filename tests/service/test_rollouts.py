@@ -27,9 +27,7 @@ async def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any)
     """Run a gateway with all the traffic at 1.0, whose rollouts are looked at often."""
     monkeypatch.setattr(conductor, "TICK_SECONDS", 0.02)
     async with running_gateway(tmp_path, VERSIONS, model_store_policy="all", **options) as rig:
-        async with asyncio.timeout(10):
-            while set((await rig.states()).values()) != {"ready"}:
-                await asyncio.sleep(0.01)
+        await rig.until_every_version_is_ready()
         put = await rig.client.put("/models/digits/traffic", json={"weights": {"1.0": 100}}, headers={"If-Match": "*"})
         assert put.status_code == 200
         yield rig

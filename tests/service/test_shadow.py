@@ -22,9 +22,7 @@ SHADOW = Target("digits", "1.0-int8-dynamic")
 @asynccontextmanager
 async def shadowed(tmp_path: Path, percent: float = 100, **options: Any) -> AsyncIterator[Rig]:
     async with running_gateway(tmp_path, **options) as rig:
-        async with asyncio.timeout(10):
-            while set((await rig.states()).values()) != {"ready"}:
-                await asyncio.sleep(0.01)
+        await rig.until_every_version_is_ready()
         body = {"weights": {"1.0": 100}, "shadows": {SHADOW.version: percent}}
         answer = await rig.client.put("/models/digits/traffic", json=body, headers={"If-Match": "*"})
         assert answer.status_code == 200, answer.text
@@ -64,9 +62,7 @@ async def test_a_shadow_that_fails_or_is_gone_is_nobodys_problem(tmp_path: Path)
         assert (await rig.predict(b"class:1")).status_code == 200
         assert (await until_compared(rig, 1, "failed"))["num_failed"] == 1
         rig.control.num_ready_of[SHADOW] = 0
-        async with asyncio.timeout(10):
-            while (await rig.states())[SHADOW.version] != "unavailable":
-                await asyncio.sleep(0.01)
+        await rig.until_state(SHADOW.version, "unavailable")
         assert (await rig.predict(b"class:1")).status_code == 200
         assert (await report(rig))["num_requests"] == 0
         assert (await rig.client.get("/readyz")).status_code == 200

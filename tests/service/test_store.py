@@ -1,6 +1,5 @@
 """What the gateway makes of a model store: nothing in it yet, the wrong thing, a broken one among whole ones."""
 
-import asyncio
 import hashlib
 import hmac
 import io
@@ -103,9 +102,7 @@ async def test_a_version_that_fails_its_self_check_is_not_offered(tmp_path: Path
         rig.control.contracts.update(contracts)
         problem = await rig.until_reason("self-check")
         assert "off by 0.1" in problem["detail"]
-        async with asyncio.timeout(10):
-            while (await rig.states())["1.0-int8-dynamic"] != "ready":
-                await asyncio.sleep(0.01)
+        await rig.until_state("1.0-int8-dynamic", "ready")
         assert (await rig.predict(b"class:1", params={"version": INT8.version})).status_code == 200
         assert (await rig.predict(b"class:1")).status_code == 503
 
@@ -138,9 +135,7 @@ async def test_a_broken_archive_fails_alone_and_is_opened_once_it_is_whole(tmp_p
         assert (broken.status_code, broken.json()["code"]) == (503, "not_ready")
         assert "sha256" in broken.json()["detail"]
         path.write_bytes(whole)
-        async with asyncio.timeout(20):
-            while (await rig.states())["1.0-int8-dynamic"] != "ready":
-                await asyncio.sleep(0.01)
+        await rig.until_state("1.0-int8-dynamic", "ready")
         assert (await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})).status_code == 200
 
 

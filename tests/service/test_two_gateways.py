@@ -53,9 +53,7 @@ async def two(tmp_path: Path, database: str, **options: Any) -> AsyncIterator[tu
     async with running_gateway(tmp_path, (), control=control, **options) as first, AsyncExitStack() as stack:
         second = await stack.enter_async_context(running_gateway(tmp_path, (), control=control, **options))
         for rig in (first, second):
-            async with asyncio.timeout(10):
-                while set((await rig.states()).values()) != {"ready"}:
-                    await asyncio.sleep(0.01)
+            await rig.until_every_version_is_ready()
         await put(first, {"1.0": 100})
         await until_weights(second, {"1.0": 100})
         yield first, second, stack
@@ -124,9 +122,7 @@ async def test_a_version_goes_when_neither_has_anything_in_flight(tmp_path: Path
         running = asyncio.create_task(second.predict(b"class:1", params={"version": "1.1"}))
         await second.backend.batches_arrived(1)
         going = asyncio.create_task(first.client.delete("/models/digits/versions/1.1"))
-        async with asyncio.timeout(10):
-            while (await second.states()).get("1.1") != "draining":
-                await asyncio.sleep(0.01)
+        await second.until_state("1.1", "draining")
         await asyncio.sleep(0.5)  # time enough for the first one to do the wrong thing
         assert NEW in first.control.registered
         second.backend.release()
