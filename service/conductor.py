@@ -10,7 +10,7 @@ from functools import partial
 from service.backend import Target
 from service.control_errors import StateUnavailable
 from service.fleet import Fleet
-from service.guards import Sample
+from service.guards import NONE, Sample
 from service.ledger import Lease, Ledger
 from service.registry import Registry
 from service.rollout import Counts, Progress, Rollout, explained, stepped
@@ -155,7 +155,7 @@ class Conductor:
             errors_old=Sample(old.tally.num_errors, old.tally.num_answered),
             slow_new=Sample(new.tally.num_slow, new.tally.num_answered),
             slow_old=Sample(old.tally.num_slow, old.tally.num_answered),
-            disagreements=Sample(compared.num_items - compared.num_same, compared.num_items) if compared else Sample(),
+            disagreements=Sample(compared.num_items - compared.num_same, compared.num_items) if compared else NONE,
             wrong_new=Sample(new.tally.num_wrong, new.tally.num_labelled),
             wrong_old=Sample(old.tally.num_wrong, old.tally.num_labelled),
         )

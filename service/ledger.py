@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import Table, and_, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from service.control_errors import StateUnavailable
 from service.database import Database, feedback, gateways, guard_counts, leases, progress, secrets
 from service.rollout import Counts, Progress
 
@@ -152,7 +153,7 @@ class Ledger:
                         time=time.time(),
                     )
                 )
-        except Exception as error:
+        except StateUnavailable as error:
             if isinstance(error.__cause__, IntegrityError):
                 return False
             raise

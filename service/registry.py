@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from service.control_errors import StateUnavailable
 from service.errors import GatewayError
+from service.request_errors import ModelNotFound
 from service.state import Entry, Event, ModelState
 from service.store import StateStore
 
@@ -100,8 +101,14 @@ class Registry:
         """Return events of a model, the newest first."""
         return await asyncio.to_thread(self._store.log, model, limit, before)
 
+    def state(self, model: str) -> ModelState:
+        """Return the state of a model that requests see now; raises ModelNotFound."""
+        if model not in self.models:
+            raise ModelNotFound(model, sorted(self.models))
+        return self.models[model]
+
     def revision(self, model: str) -> int:
-        """Return the revision of a model that requests see now."""
+        """Return the revision of a model that requests see now, 0 for one that is not known."""
         state = self.models.get(model)
         return 0 if state is None else state.revision
 

@@ -98,12 +98,19 @@ class Counts:
         return cls(num_new=document["num_new"], **samples)
 
 
-# Guards that compare the two versions: what they compare.
-PAIRS: Mapping[GuardName, tuple[str, str]] = {
+# What each guard looks at: of the new version, and beside it of the stable one, where it compares the two.
+LOOKS_AT: Mapping[GuardName, tuple[str, str | None]] = {
     "errors": ("errors_new", "errors_old"),
     "p99": ("slow_new", "slow_old"),
+    "agreement": ("disagreements", None),
     "accuracy": ("wrong_new", "wrong_old"),
 }
+
+
+def samples(name: GuardName, counts: Counts) -> tuple[Sample, Sample | None]:
+    """Return what a guard has seen of the new version and of the stable one; None where it has a fixed bound."""
+    ours, theirs = LOOKS_AT[name]
+    return getattr(counts, ours), None if theirs is None else getattr(counts, theirs)
 
 
 @dataclass(frozen=True)
@@ -124,15 +131,15 @@ class Progress:
         """
         spec, more, weighed = rollout.spec, counts - self.weighed, self.weighed
         evidence = dict(self.evidence)
-        for guard, (ours, theirs) in PAIRS.items():
-            new, old = getattr(more, ours), getattr(more, theirs)
-            if new.num_all and old.num_all:
+        for guard, (ours, theirs) in LOOKS_AT.items():
+            new, old = samples(guard, more)
+            if theirs is None and new.num_all:
+                evidence[guard] = bounded(evidence[guard], new, 1 - spec.min_agreement)
+                weighed = replace(weighed, **{ours: getattr(counts, ours)})
+            elif theirs is not None and old is not None and new.num_all and old.num_all:
                 tolerance = spec.slow_tolerance if guard == "p99" else 1.0
                 evidence[guard] = compared(evidence[guard], new, old, tolerance)
                 weighed = replace(weighed, **{ours: getattr(counts, ours), theirs: getattr(counts, theirs)})
-        if more.disagreements.num_all:
-            evidence["agreement"] = bounded(evidence["agreement"], more.disagreements, 1 - spec.min_agreement)
-            weighed = replace(weighed, disagreements=counts.disagreements)
         is_same_step = self.step == rollout.step
         return Progress(
             counts,
@@ -178,12 +185,14 @@ class Progress:
 
 def explained(name: GuardName, spec: RolloutSpec, counts: Counts, e_value: float) -> str:
     """Return why a guard broke, with the figures that it saw."""
-    new, old, limit = _samples(name, spec, counts)
-    against = f"{old.num_bad} of {old.num_all} of the stable version" if old is not None else limit
-    level = spec.error_rate / len(GUARDS)
+    new, old = samples(name, counts)
+    against = f"at most {1 - spec.min_agreement:.2%}"
+    if old is not None:
+        against = f"{old.num_bad} of {old.num_all} of the stable version ({old.rate:.2%})"
+    what, bound = _WHAT[name].format(spec=spec), len(GUARDS) / spec.error_rate
     return (
-        f"guard {name}: {new.num_bad} of {new.num_all} {_WHAT[name].format(spec=spec)} ({new.rate:.2%}), against "
-        f"{against}{f' ({old.rate:.2%})' if old is not None else ''}; evidence {e_value:.3g}, allowed {1 / level:.3g}"
+        f"guard {name}: {new.num_bad} of {new.num_all} {what} ({new.rate:.2%}), against {against}; "
+        f"evidence {e_value:.3g}, allowed {bound:.3g}"
     )
 
 
@@ -193,17 +202,6 @@ _WHAT: Mapping[GuardName, str] = {
     "agreement": "images were put into another class than by the stable version",
     "accuracy": "answers were wrong by feedback",
 }
-
-
-def _samples(name: GuardName, spec: RolloutSpec, counts: Counts) -> tuple[Sample, Sample | None, str]:
-    match name:
-        case "errors":
-            return counts.errors_new, counts.errors_old, ""
-        case "p99":
-            return counts.slow_new, counts.slow_old, ""
-        case "accuracy":
-            return counts.wrong_new, counts.wrong_old, ""
-    return counts.disagreements, None, f"at most {1 - spec.min_agreement:.2%}"
 
 
 def stepped(rollout: Rollout) -> Rollout:

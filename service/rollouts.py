@@ -16,7 +16,7 @@ from service.control_errors import (
 from service.fleet import Fleet
 from service.operations import Asked, Operations
 from service.registry import Registry
-from service.request_errors import ModelNotFound, VersionNotFound
+from service.request_errors import VersionNotFound
 from service.rollout import Rollout, RolloutSpec
 from service.state import Entry, ModelState
 
@@ -70,10 +70,7 @@ class RolloutOperations:
         Raises:
             ModelNotFound, RolloutNotFound: there is none.
         """
-        state = self._registry.models.get(model)
-        if state is None:
-            raise ModelNotFound(model, sorted(self._registry.models))
-        return _found(state, number)
+        return _found(self._registry.state(model), number)
 
     async def _to(
         self, asked: Asked, action: str, model: str, number: int, move: Callable[[Rollout], Rollout]

@@ -19,7 +19,6 @@ from service.control_schemas import (
 )
 from service.operations import Operations
 from service.registry import Registry
-from service.request_errors import ModelNotFound
 from service.schemas import TrafficInfo, VersionInfo
 from service.state import Event
 
@@ -50,9 +49,7 @@ def control_routes(route_class: type[APIRoute], operations: Operations, registry
         """Let a version that has no traffic answer what it has, then unload it."""
         await operations.unregister(asked(request), model, version)
 
-    @routes.put(
-        "/models/{model}/traffic", name="traffic", responses=problem_responses(401, 403, 404, 409, 412, 422, 428, 503)
-    )
+    @routes.put("/models/{model}/traffic", name="traffic", responses=CONDITIONAL)
     async def put_traffic(model: str, body: TrafficChange, request: Request, response: Response) -> TrafficInfo:
         """Divide a model's requests among its versions; needs If-Match."""
         state = await operations.set_traffic(asked(request), model, body.weights, body.sticky_header, body.shadows)
@@ -61,7 +58,7 @@ def control_routes(route_class: type[APIRoute], operations: Operations, registry
     @routes.put(
         "/models/{model}/labels/{label}",
         name="label",
-        responses=problem_responses(401, 403, 404, 409, 412, 422, 428, 503),
+        responses=CONDITIONAL,
     )
     async def put_label(
         model: str, label: Label, body: LabelChange, request: Request, response: Response
@@ -69,9 +66,7 @@ def control_routes(route_class: type[APIRoute], operations: Operations, registry
         """Have a label mean a version that is ready; needs If-Match."""
         return traffic_info(await operations.set_label(asked(request), model, label, body.version), response)
 
-    @routes.delete(
-        "/models/{model}/labels/{label}", name="unlabel", responses=problem_responses(401, 403, 404, 412, 422, 428, 503)
-    )
+    @routes.delete("/models/{model}/labels/{label}", name="unlabel", responses=CONDITIONAL)
     async def delete_label(model: str, label: Label, request: Request, response: Response) -> TrafficInfo:
         """Remove a label; needs If-Match."""
         return traffic_info(await operations.delete_label(asked(request), model, label), response)
@@ -95,8 +90,7 @@ def event_routes(registry: Registry) -> APIRouter:
         before: Annotated[int | None, Query(ge=1, description="Only events older than the one of this id.")] = None,
     ) -> EventList:
         """List what was changed or refused, by whom, when and why, the newest first."""
-        if model not in registry.models:
-            raise ModelNotFound(model, sorted(registry.models))
+        registry.state(model)
         return EventList(events=[_event_info(event) for event in await registry.log(model, limit, before)])
 
     return routes

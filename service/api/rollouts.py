@@ -11,8 +11,7 @@ from service.api.problems import problem_responses
 from service.control_schemas import GuardInfo, RolloutChange, RolloutInfo, RolloutList
 from service.ledger import Ledger
 from service.registry import Registry
-from service.request_errors import ModelNotFound
-from service.rollout import GUARDS, Progress, Rollout, RolloutSpec
+from service.rollout import GUARDS, Progress, Rollout, RolloutSpec, samples
 from service.rollouts import RolloutOperations
 
 POST = problem_responses(401, 403, 404, 409, 412, 422, 503)
@@ -59,10 +58,7 @@ def rollout_views(operations: RolloutOperations, registry: Registry, ledger: Led
     @routes.get("/models/{model}/rollouts", responses=problem_responses(404, 503))
     async def rollouts(model: str) -> RolloutList:
         """List a model's last rollouts, the newest first."""
-        state = registry.models.get(model)
-        if state is None:
-            raise ModelNotFound(model, sorted(registry.models))
-        return RolloutList(rollouts=[rollout_info(rollout) for rollout in reversed(state.rollouts)])
+        return RolloutList(rollouts=[rollout_info(rollout) for rollout in reversed(registry.state(model).rollouts)])
 
     @routes.get("/models/{model}/rollouts/{rollout}", responses=problem_responses(404, 503))
     async def rollout(model: str, rollout: int) -> RolloutInfo:
@@ -97,13 +93,6 @@ def rollout_info(rollout: Rollout, progress: Progress | None = None) -> RolloutI
 
 
 def _guards(spec: RolloutSpec, progress: Progress) -> list[GuardInfo]:
-    seen = progress.counted
-    samples = {
-        "errors": (seen.errors_new, seen.errors_old),
-        "p99": (seen.slow_new, seen.slow_old),
-        "agreement": (seen.disagreements, None),
-        "accuracy": (seen.wrong_new, seen.wrong_old),
-    }
     return [
         GuardInfo(
             name=name,
@@ -115,5 +104,5 @@ def _guards(spec: RolloutSpec, progress: Progress) -> list[GuardInfo]:
             breaks_at=len(GUARDS) / spec.error_rate,
         )
         for name in GUARDS
-        for new, old in [samples[name]]
+        for new, old in [samples(name, progress.counted)]
     ]
