@@ -70,6 +70,7 @@ def serve(settings: Settings, listener: socket.socket) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
     )
     server = uvicorn.Server(config)

@@ -118,6 +118,9 @@ class Settings(BaseSettings):
     )
     deadline_ms: int = Field(10_000, ge=1, description="Time within which a request without X-Deadline-Ms is answered.")
     max_deadline_ms: int = Field(60_000, ge=1, description="Largest X-Deadline-Ms that is accepted.")
+    keep_alive_seconds: int = Field(
+        75, ge=1, description="Time that an idle connection stays open; longer than those in front keep theirs."
+    )
     drain_seconds: float = Field(
         20, allow_inf_nan=False, ge=0, description="Time that requests in progress get to end after SIGTERM."
     )

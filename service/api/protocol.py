@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 KIBIBYTE = 1024
+LAST_LOOK_SECONDS = 0.05  # a loop that was held up rings its timers before it reads what came meanwhile
 UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 WHEN_GONE = "torchgate.when_gone"  # in a scope's extensions: takes what is to be called if the client leaves
 
@@ -107,6 +108,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.when_gone()
         super().connection_lost(exc)
 
+    def timeout_keep_alive_handler(self) -> None:
+        """Hang up on who asks no more; a request that came while the loop was held up is read first."""
+        self.timeout_keep_alive_task = self.loop.call_later(LAST_LOOK_SECONDS, super().timeout_keep_alive_handler)
+
     def data_received(self, data: bytes) -> None:
         """Parse what came; what is neither body nor the end of a head may not become too much."""
         if self._is_between_messages:
@@ -187,7 +192,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.when_gone = call
 
     def _set_alarm(self) -> None:
-        self._alarm = self.loop.call_later(self.max_head_seconds, self._refuse, b"408 Request Timeout")
+        self._alarm = self.loop.call_later(self.max_head_seconds, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = self.loop.call_later(LAST_LOOK_SECONDS, self._refuse, b"408 Request Timeout")
 
     def _stop_waiting(self) -> None:
         self._awaits_head = False

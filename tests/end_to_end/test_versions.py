@@ -69,7 +69,11 @@ class Seen:
 async def client(http: httpx.AsyncClient, image: bytes, seen: Seen, stop: asyncio.Event) -> None:
     while not stop.is_set():
         phase = seen.phase
-        answer = await http.post("/predict", content=image, headers=HEADERS)
+        try:
+            answer = await http.post("/predict", content=image, headers=HEADERS)
+        except httpx.TransportError as error:
+            seen.failures.append(f"{phase}: {error!r}")
+            return
         if answer.status_code != 200 or answer.json()["version"] != answer.headers["x-model-version"]:
             seen.failures.append(answer.text)
         elif phase == seen.phase:
@@ -112,7 +116,7 @@ def test_a_release_replaces_another_under_load_and_nobody_notices(
                 await asyncio.gather(*clients)
 
     asyncio.run(run())
-    assert seen.failures == []
+    assert seen.failures == [], gateway.log[-4000:]
     for percent in STEPS:
         counts = seen.versions[f"{percent}"]
         num, share = counts.total(), percent / 100

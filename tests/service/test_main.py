@@ -1,10 +1,13 @@
 """The command line, as a process."""
 
+import contextlib
+import http.client
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -74,3 +77,24 @@ def test_it_starts_alone_logs_json_and_stops(tmp_path: Path) -> None:
     assert (line["route"], line["code"], line["error_code"]) == ("unmatched", 404, "route_not_found")
     assert line["duration_ms"] > 0
     assert gateway.process is not None
+
+
+def test_a_gateway_that_was_held_up_answers_what_came_meanwhile(tmp_path: Path) -> None:
+    env = {"TORCHGATE_BACKEND": "workers", "TORCHGATE_MODEL_STORE": str(tmp_path)}
+    with GatewayProcess(TORCHGATE_KEEP_ALIVE_SECONDS="1", **env) as gateway, contextlib.ExitStack() as stack:
+        assert gateway.process is not None
+        clients = [http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=10) for _ in range(32)]
+        for client in clients:
+            stack.callback(client.close)
+            client.request("GET", "/healthz")
+            client.getresponse().read()
+        gateway.process.send_signal(signal.SIGSTOP)
+        try:
+            for client in clients:
+                client.request("GET", "/healthz")
+            time.sleep(1.5)  # longer than an idle connection is kept: the time itself is what is tested
+        finally:
+            gateway.process.send_signal(signal.SIGCONT)
+        answers = [client.getresponse() for client in clients]
+        assert all(answer.status == 200 and b"ok" in answer.read() for answer in answers)
+        assert clients[0].sock.recv(1) == b""  # who asks no more is hung up on
