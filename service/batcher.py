@@ -68,8 +68,8 @@ class Batcher:
             num_running=lambda: self._num_running,
             oldest_age=lambda: self._queue.oldest_age(clock()),
             circuit_state=lambda: self._circuit.state,
+            forecast=self._forecast,
         )
-        metrics.show_forecast(self._forecast.limit, 0.0, 0.0)
 
     def set_capacity(self, num_workers: int, num_slots: int) -> None:
         """Expect `num_workers` workers that answer, and allow `num_slots` batches in flight."""
@@ -253,8 +253,6 @@ class Batcher:
         self._circuit.succeeded()
         # What the handler spent, so that waiting inside the backend is not taken for work.
         self._forecast.learn(batch.expected, answer.decode_seconds + answer.compute_seconds, seconds)
-        cost = self._forecast.cost
-        self._metrics.show_forecast(self._forecast.limit, cost.fixed_seconds, cost.per_item_seconds)
         self._metrics.compute_seconds.observe(seconds)
         self._metrics.batches.inc()
         self._metrics.items.inc(len(batch.items))

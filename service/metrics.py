@@ -9,11 +9,13 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from service.backend import Target
+from service.instruments import QuickCounter, QuickHistogram
 from service.metric_labels import (
     BATCH_SIZE_BUCKETS,
     DIFFERENCE_BUCKETS,
     DURATION_BUCKETS,
     LATENCY_DIFFERENCE_BUCKETS,
+    METHODS,
     QUEUE_BUCKETS,
     Rejection,
 )
@@ -30,10 +32,10 @@ class Metrics:
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
 
-        self.http_requests = Counter(
+        self.http_requests = QuickCounter(
             "torchgate_http_requests_total", "HTTP requests answered.", ("method", "route", "code"), registry=registry
         )
-        self.http_seconds = Histogram(
+        self.http_seconds = QuickHistogram(
             "torchgate_http_request_duration_seconds",
             "Time from the first byte of a request to the last of its answer.",
             ("method", "route", "code"),
@@ -44,33 +46,33 @@ class Metrics:
             "torchgate_http_requests_in_progress", "HTTP requests being answered.", registry=registry
         )
 
-        self.inference_requests = Counter(
+        self.inference_requests = QuickCounter(
             "torchgate_inference_requests_total",
             "Prediction requests that reached a version, by how they ended.",
             (*_VERSION, "protocol", "role", "outcome"),
             registry=registry,
         )
-        self.inference_items = Counter(
+        self.inference_items = QuickCounter(
             "torchgate_inference_items_total", "Images answered, errors included.", _VERSION, registry=registry
         )
-        self.inference_batches = Counter(
+        self.inference_batches = QuickCounter(
             "torchgate_inference_batches_total", "Batches that the backend answered.", _VERSION, registry=registry
         )
-        self.inference_seconds = Histogram(
+        self.inference_seconds = QuickHistogram(
             "torchgate_inference_duration_seconds",
             "Time from a request's body being read to its last image being answered, by outcome.",
             (*_VERSION, "outcome"),
             buckets=DURATION_BUCKETS,
             registry=registry,
         )
-        self.queue_seconds = Histogram(
+        self.queue_seconds = QuickHistogram(
             "torchgate_inference_queue_seconds",
             "Time that a request's images waited for a batch: the longest of them.",
             _VERSION,
             buckets=QUEUE_BUCKETS,
             registry=registry,
         )
-        self.compute_seconds = Histogram(
+        self.compute_seconds = QuickHistogram(
             "torchgate_inference_compute_seconds",
             "Round trip of one batch to the backend, failures left out.",
             _VERSION,
@@ -78,14 +80,14 @@ class Metrics:
             registry=registry,
         )
 
-        self.batch_size = Histogram(
+        self.batch_size = QuickHistogram(
             "torchgate_batch_size",
             "Images in one batch.",
             _VERSION,
             buckets=BATCH_SIZE_BUCKETS,
             registry=registry,
         )
-        self.batch_close = Counter(
+        self.batch_close = QuickCounter(
             "torchgate_batch_close_total",
             "Batches by why they hold no more: full, shared (the rest is for the other workers), "
             "idle (nothing else waited), deadline, drain, split (tried again).",
@@ -202,17 +204,18 @@ class Metrics:
         self.model_info = Info("torchgate_model", "What a version is.", _VERSION, registry=registry)
         self.build_info = Info("torchgate_build", "What this gateway is.", registry=registry)
         self.build_info.info({"version": distribution_version("torchgate")})
-        self._http: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
+        self._http: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         for reason in Rejection.__args__:  # type: ignore[attr-defined]
             self.rejected.labels(reason)
         self.backend_up.set(0)
 
-    def http_request(self, method: str, route: str, code: str, seconds: float) -> None:
-        """Count and time one request that was answered; the labels come from closed sets."""
-        children = self._http.get((method, route, code))
+    def http_request(self, method: str, route: str, code: int, seconds: float) -> None:
+        """Count and time one request that was answered; `route` and `code` come from closed sets."""
+        key = (method, route, code)
+        children = self._http.get(key)
         if children is None:
-            labels = (method, route, code)
-            children = self._http[labels] = (self.http_requests.labels(*labels), self.http_seconds.labels(*labels))
+            labels = (method if method in METHODS else "other", route, str(code))
+            children = self._http[key] = (self.http_requests.labels(*labels), self.http_seconds.labels(*labels))
         counter, histogram = children
         counter.inc()
         histogram.observe(seconds)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from service.backend import Target
 from service.circuit import CircuitState
+from service.forecast import Forecast
 from service.metric_labels import CIRCUIT_STATES, SHADOW_RESULTS, WORKER_STATES, CloseReason, Outcome, ShadowOutcome
 from service.metrics import Metrics
 
@@ -75,18 +76,17 @@ class VersionMetrics:
         num_running: Callable[[], int],
         oldest_age: Callable[[], float],
         circuit_state: Callable[[], CircuitState],
+        forecast: Forecast,
     ) -> None:
         """Ask the batcher how it is whenever the metrics are read, so that a request need not write it down."""
         self.queue_depth.set_function(num_waiting)
         self.in_flight_batches.set_function(num_running)
         self.queue_oldest_age.set_function(oldest_age)
         self.circuit.set_function(lambda: CIRCUIT_STATES[circuit_state()])
-
-    def show_forecast(self, limit: int, fixed_seconds: float, per_item_seconds: float) -> None:
-        """Set what the batcher has learnt and made of it."""
-        self.batch_limit.set(limit)
-        self.batch_model_fixed.set(fixed_seconds)
-        self.batch_model_per_item.set(per_item_seconds)
+        cost = forecast.cost
+        self.batch_limit.set_function(lambda: forecast.limit)
+        self.batch_model_fixed.set_function(lambda: cost.fixed_seconds)
+        self.batch_model_per_item.set_function(lambda: cost.per_item_seconds if cost.is_known else 0.0)
 
     def show_workers(self, states: Mapping[str, int]) -> None:
         """Set the number of workers in each state; states without a worker go to 0."""

@@ -27,6 +27,7 @@ RANKS = {
     "schemas": 1,
     "logs": 1,
     "metric_labels": 2,
+    "instruments": 1,
     "metrics": 2,
     "version_metrics": 2,
     "catalog": 2,
@@ -75,7 +76,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "starlette": ("service/api/", "service/app.py"),
     "uvicorn": ("service/__main__.py", "service/api/protocol.py"),
     "sqlalchemy": ("service/database.py", "service/store.py", "service/ledger.py"),
-    "prometheus_client": ("service/metrics.py", "service/api/health.py"),
+    "prometheus_client": ("service/metrics.py", "service/instruments.py", "service/api/health.py"),
 }
 
 

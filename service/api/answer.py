@@ -1,6 +1,7 @@
 """The answer to POST /predict: written as JSON without a detour over dictionaries."""
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 
 from service.backend import ItemError, ItemResult, Ranking
@@ -9,20 +10,17 @@ from service.errors import GatewayError
 from service.queue import Call
 from service.receipts import NO_CLASS, Receipts
 
-MAX_CACHED_NAMES = 65_536
+MAX_CACHED_NAMES = 1024
 
 
 def answer_body(deployment: Deployment, call: Call, receipts: Receipts) -> bytes:
     """Return the JSON document of a call whose images are all answered."""
-    classes = deployment.contract.classes
-    target = deployment.target
-    predictions = ",".join([_prediction(result, call.top_k, classes) for result in call.results])
+    labels = deployment.contract.quoted_classes
+    predictions = ",".join([_prediction(result, call.top_k, labels) for result in call.results])
     best = [result.top_k[0][0] if isinstance(result, Ranking) else NO_CLASS for result in call.results]
     answer_id = receipts.issue(deployment.receipt_name, best)
-    return (
-        f'{{"id":"{answer_id}","model":{_quoted(target.model)},"version":{_quoted(target.version)},'
-        f'"predictions":[{predictions}]}}'
-    ).encode()
+    named = _named(deployment.target.model, deployment.target.version)
+    return f'{{"id":"{answer_id}",{named},"predictions":[{predictions}]}}'.encode()
 
 
 def answer_headers(deployment: Deployment, call: Call, num_bytes: int) -> list[tuple[bytes, bytes]]:
@@ -43,14 +41,13 @@ def answer_headers(deployment: Deployment, call: Call, num_bytes: int) -> list[t
     ]
 
 
-def _prediction(result: ItemResult | GatewayError | None, top_k: int, classes: tuple[str, ...]) -> str:
+def _prediction(result: ItemResult | GatewayError | None, top_k: int, labels: Sequence[str]) -> str:
     match result:
         case Ranking(ranking):
             # The batch was asked for the largest top_k in it; this caller may have wanted fewer.
             # A float's repr is the shortest text that reads back as the same float, as in json.dumps.
             top = [
-                f'{{"label":{_quoted(classes[index])},"probability":{probability!r}}}'
-                for index, probability in ranking[:top_k]
+                f'{{"label":{labels[index]},"probability":{probability!r}}}' for index, probability in ranking[:top_k]
             ]
             return f'{top[0][:-1]},"top_k":[{",".join(top)}]}}'
         case ItemError(code, message):
@@ -62,5 +59,5 @@ def _prediction(result: ItemResult | GatewayError | None, top_k: int, classes: t
 
 
 @lru_cache(MAX_CACHED_NAMES)
-def _quoted(name: str) -> str:
-    return json.dumps(name)
+def _named(model: str, version: str) -> str:
+    return f'"model":{json.dumps(model)},"version":{json.dumps(version)}'

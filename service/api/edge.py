@@ -15,7 +15,6 @@ from service.api.problems import problem, problem_response
 from service.api.protocol import WHEN_GONE, WholeRequest
 from service.errors import Draining, InternalError
 from service.logs import AccessLog
-from service.metric_labels import METHODS
 from service.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -99,7 +98,7 @@ class Edge:
         self._num_in_progress -= 1
         seconds = time.monotonic() - exchange.started
         method, route, code = exchange.method, exchange.route, exchange.status or CLIENT_CLOSED
-        self._metrics.http_request(method if method in METHODS else "other", route, str(code), seconds)
+        self._metrics.http_request(method, route, code, seconds)
         level = "debug" if route in QUIET_ROUTES else "info"
         if self._log.is_enabled_for(level):
             fields = {
