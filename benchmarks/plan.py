@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.edge import Edge
+from benchmarks.measuring import Measuring
 from benchmarks.overload import Overload
 from benchmarks.poison import Poison
 from benchmarks.tasks import Raw, Serving, Task
@@ -11,6 +12,7 @@ from benchmarks.workloads import Workload
 
 OURS = ("workers", "grpc", "rest")
 PEERS = ("stock", "batching", "litserve", "mosec")
+MEASURED_CLIENTS = (8, 64)  # with metrics and without
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Mode:
     overload_seconds: float
     fault_systems: tuple[str, ...]  # under overload, and poisoned
     poison_rounds: int
+    metrics_pairs: int
     seeds: bool
 
 
@@ -53,6 +56,7 @@ MODES = {
         overload_seconds=4,
         fault_systems=("workers",),
         poison_rounds=8,
+        metrics_pairs=1,
         seeds=False,
     ),
     # What the targets need, and nothing else: under 55 minutes with training and all.
@@ -72,6 +76,7 @@ MODES = {
         overload_seconds=60,
         fault_systems=("workers",),
         poison_rounds=30,
+        metrics_pairs=3,
         seeds=True,
     ),
     "full": Mode(
@@ -90,6 +95,7 @@ MODES = {
         overload_seconds=60,
         fault_systems=("workers", "grpc"),
         poison_rounds=60,
+        metrics_pairs=5,
         seeds=True,
     ),
 }
@@ -123,4 +129,5 @@ def tasks(mode: Mode, workloads: dict[str, Workload]) -> Sequence[Task]:
         for system in mode.fault_systems:
             found.append(Overload(system, small, mode.overload_seconds, mode.seconds))
             found.append(Poison(system, small, mode.poison_rounds))
+        found.append(Measuring(small, MEASURED_CLIENTS, mode.metrics_pairs, mode.seconds))
     return found

@@ -102,7 +102,9 @@ def batching(workload: Workload, chosen: Mapping[str, int] = TORCHSERVE_BATCHING
         yield _ready(found, workload, log)
 
 
-def gateway(backend: str, *, store: Path | None = None, options: Mapping[str, str] | None = None) -> System:
+def gateway(
+    backend: str, *, store: Path | None = None, options: Mapping[str, str] | None = None, program: str = "service"
+) -> System:
     """Return torchgate over one of its backends, as its own defaults have it, apart from `options`."""
 
     chosen = dict(options or {})
@@ -119,7 +121,7 @@ def gateway(backend: str, *, store: Path | None = None, options: Mapping[str, st
         (port,) = free_ports(1)
         env |= {"TORCHGATE_PORT": str(port), "TORCHGATE_MODEL_STORE": str(store or workload.store)}
         env["TORCHGATE_DEFAULT_MODEL"] = workload.model
-        log = _log(backend, workload)
+        log = _log(backend if program == "service" else program, workload)
         endpoint = Endpoint(port, "/predict", workload.content_type, workload.bodies())
         with contextlib.ExitStack() as stack:
             direct = None
@@ -128,7 +130,7 @@ def gateway(backend: str, *, store: Path | None = None, options: Mapping[str, st
                 ports, _ = stack.enter_context(torchserve(store or workload.store, log_below, **chosen))
                 env |= {f"TORCHGATE_TORCHSERVE_{name.upper()}_PORT": str(each) for name, each in ports.items()}
                 direct = _torchserve_endpoint(workload, ports["rest"])
-            process = stack.enter_context(running([PYTHON, "-m", "service", "serve"], log, env))
+            process = stack.enter_context(running([PYTHON, "-m", program, "serve"], log, env))
             yield _ready(Running(endpoint, process, direct), workload, log)
 
     return system

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.plan import PEERS
+from benchmarks.plan import MEASURED_CLIENTS, PEERS
 from benchmarks.results import Results, Series
 
 BUSY = ("64", "128")
@@ -167,6 +167,9 @@ def _faults(figures: Figures) -> Iterator[Line]:
     yield Line(7, "errors of a poisoned item's neighbours, worst repeat", errors, "<=", 0)
     slower = figures.median("poison-workers", "poison", "ratio")
     yield Line(7, "their latency / without poison", slower, "<=", 3)
+    for clients in MEASURED_CLIENTS:
+        with_metrics = figures.median("metrics", str(clients), "ratio")
+        yield Line(8, f"{clients} clients: workers / the same without metrics", with_metrics, ">=", 0.97)
 
 
 def all_met(found: Sequence[Line]) -> bool:
