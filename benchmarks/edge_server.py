@@ -120,7 +120,7 @@ def main() -> None:
     vars(composition)["create_app"] = (
         partial(create_app, backend=InstantBackend(contract), control=InstantControl(contract))
         if kind == "gateway"
-        else lambda _: bare_application(bare_answer(contract))
+        else lambda *_, **__: bare_application(bare_answer(contract))
     )
     settings = Settings(model_store=store, port=port, log_level="warning")
     with socket.create_server(("127.0.0.1", port), backlog=BACKLOG) as listener:

@@ -49,19 +49,32 @@ def main() -> None:
         sys.exit(_complain(f"cannot listen on {place} (TORCHGATE_HOST, TORCHGATE_PORT): {reason}"))
     with listener:
         if verb == "serve":
-            serve(settings, listener)
+            sys.exit(_serve(settings, listener))
 
 
-def serve(settings: Settings, listener: socket.socket) -> None:
-    """Answer requests on `listener` until a signal says stop, then let those in progress end."""
+def _serve(settings: Settings, listener: socket.socket) -> int:
+    configure_logging(settings.log_level)
+    host, port = listener.getsockname()[:2]
+    logger.info("torchgate listens on http://%s:%d", host, port, extra={"host": host, "port": port})
+    if settings.processes > 1:
+        from service.processes import Processes  # noqa: PLC0415 - needed by nobody else
+
+        return Processes(settings, listener).run()
+    serve(settings, listener)
+    return 0
+
+
+def serve(settings: Settings, listener: socket.socket, hub: socket.socket | None = None) -> None:
+    """Answer requests on `listener` until a signal says stop, then let those in progress end.
+
+    `hub` leads to the process above, if there are several; see service.processes.
+    """
     from service.api.protocol import BoundedHttpProtocol  # noqa: PLC0415 - the other verbs need none of it
     from service.app import create_app  # noqa: PLC0415
 
     configure_logging(settings.log_level)
-    host, port = listener.getsockname()[:2]
-    logger.info("torchgate listens on http://%s:%d", host, port, extra={"host": host, "port": port})
     config = uvicorn.Config(
-        create_app(settings),
+        create_app(settings, hub=hub),
         loop="uvloop",
         http=BoundedHttpProtocol,
         ws="none",

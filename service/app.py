@@ -26,6 +26,7 @@ from service.conductor import Conductor
 from service.database import Database
 from service.feedback import Feedback
 from service.fleet import Fleet
+from service.hub import OwnPages, SharedPages
 from service.ledger import Ledger
 from service.logs import AccessLog
 from service.metrics import Metrics
@@ -67,9 +68,18 @@ def make_seam(settings: Settings, metrics: Metrics) -> tuple[Backend, ModelContr
     return GrpcBackend(f"{host}:{settings.torchserve_grpc_port}"), control
 
 
-def create_app(settings: Settings, backend: Backend | None = None, control: ModelControl | None = None) -> ASGIApp:
-    """Return the gateway; a test may put its own backend and control at the seam."""
+def create_app(
+    settings: Settings,
+    backend: Backend | None = None,
+    control: ModelControl | None = None,
+    hub: socket.socket | None = None,
+) -> ASGIApp:
+    """Return the gateway; a test may put its own backend and control at the seam.
+
+    `hub` leads to the process above where several share the port.
+    """
     metrics = Metrics()
+    pages = OwnPages(metrics.registry) if hub is None else SharedPages(metrics.registry, hub)
     if backend is None or control is None:
         backend, control = make_seam(settings, metrics)
     gateway_name = f"{socket.gethostname()}-{new_id()[:8]}"
@@ -88,6 +98,7 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await pages.start()
         await fleet.start()
         await conductor.start()
         try:
@@ -96,6 +107,7 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
             await conductor.close()
             # The server has let requests end, or cut them off at drain_seconds: nobody waits for a batch any more.
             await fleet.close(drain_seconds=0)
+            await pages.close()
             logger.info("torchgate has stopped; nothing is left in progress")
 
     app = FastAPI(
@@ -124,5 +136,5 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
     app.include_router(rollout_views(rollouts, registry, ledger))
     app.include_router(event_routes(registry))
     app.include_router(feedback_routes(access, Feedback(fleet, ledger, receipts, settings.feedback_seconds)))
-    app.include_router(health_routes(fleet, router, metrics))
+    app.include_router(health_routes(fleet, router, pages))
     return Edge(app, {("POST", PATH): predict}, metrics, AccessLog(settings.log_level))

@@ -202,6 +202,8 @@ class Metrics:
             registry=registry,
         )
         self.model_info = Info("torchgate_model", "What a version is.", _VERSION, registry=registry)
+        self.processes = Gauge("torchgate_processes", "Gateway processes that run.", registry=registry)
+        self.processes.set(1)
         self.build_info = Info("torchgate_build", "What this gateway is.", registry=registry)
         self.build_info.info({"version": distribution_version("torchgate")})
         self._http: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}

@@ -23,6 +23,12 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address that the gateway listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port that it listens on; 0 takes a free one, see the log.")
+    processes: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Processes that share the port; more than one needs the backend grpc or rest.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
 
     model_store: Path = Field(Path("model_store"), description="Folder of the archives and their manifest.json.")
@@ -147,6 +153,11 @@ class Settings(BaseSettings):
         if self.manifest_key_file is not None:
             self._check_manifest_key(self.manifest_key_file)
         if self.backend == "workers":
+            if self.processes > 1:
+                raise ValueError(
+                    f"{env_name('processes')}={self.processes} needs {env_name('backend')}=grpc or rest: with "
+                    "workers, every process would start its own"
+                )
             self._check_worker_python()
         return self
 

@@ -29,6 +29,8 @@ RANKS = {
     "metric_labels": 2,
     "instruments": 1,
     "metrics": 2,
+    "families": 1,
+    "hub": 2,
     "version_metrics": 2,
     "catalog": 2,
     "traffic": 0,
@@ -66,7 +68,9 @@ RANKS = {
     "cli": 1,
     "api": 11,
     "app": 12,
+    "processes": 13,
     "__main__": 13,
+    "member": 14,
 }
 ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "grpc": "service/torchserve/",
@@ -76,7 +80,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "starlette": ("service/api/", "service/app.py"),
     "uvicorn": ("service/__main__.py", "service/api/protocol.py"),
     "sqlalchemy": ("service/database.py", "service/store.py", "service/ledger.py"),
-    "prometheus_client": ("service/metrics.py", "service/instruments.py", "service/api/health.py"),
+    "prometheus_client": ("service/metrics.py", "service/instruments.py", "service/families.py", "service/hub.py"),
 }
 
 

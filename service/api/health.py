@@ -1,17 +1,16 @@
 """Whether the process lives, whether it can answer, and what it has measured."""
 
 from fastapi import APIRouter, Request, Response
-from prometheus_client.exposition import choose_encoder
 
 from service.api.problems import problem_response, problem_responses
 from service.errors import NotReady
 from service.fleet import Fleet
-from service.metrics import Metrics
+from service.hub import Pages
 from service.router import Router
 from service.schemas import Health
 
 
-def health_routes(fleet: Fleet, router: Router, metrics: Metrics) -> APIRouter:
+def health_routes(fleet: Fleet, router: Router, pages: Pages) -> APIRouter:
     """Return the routes for probes and for Prometheus."""
     routes = APIRouter(tags=["health"])
 
@@ -34,7 +33,7 @@ def health_routes(fleet: Fleet, router: Router, metrics: Metrics) -> APIRouter:
     @routes.get("/metrics", response_class=Response)
     async def expose(request: Request) -> Response:
         """Answer the metrics in the format that the scraper asks for."""
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(metrics.registry), media_type=content_type)
+        body, content_type = await pages.page(request.headers.get("accept", ""))
+        return Response(body, media_type=content_type)
 
     return routes
