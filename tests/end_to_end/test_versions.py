@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import math
+import os
 import random
 import shutil
 import signal
@@ -265,7 +266,7 @@ def test_a_shadow_that_is_killed_harms_nobody(scratch: Path) -> None:
 
         send(50)
         for pid in pids():
-            subprocess.run(["kill", "-9", str(pid)], check=True)
+            os.kill(pid, signal.SIGKILL)
             send(50)
         (found,) = http.get("/models/odd/shadows").json()["shadows"]
         assert found["agreement"] == 1
