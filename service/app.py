@@ -32,6 +32,7 @@ from service.logs import AccessLog
 from service.metrics import Metrics
 from service.operations import Operations
 from service.peers import Peers
+from service.policy_metrics import PolicyMetrics
 from service.receipts import Receipts
 from service.registry import Registry
 from service.rollouts import RolloutOperations
@@ -78,7 +79,7 @@ def create_app(
 
     `hub` leads to the process above where several share the port.
     """
-    metrics = Metrics()
+    metrics = Metrics(settings.objectives)
     pages = OwnPages(metrics.registry) if hub is None else SharedPages(metrics.registry, hub)
     if backend is None or control is None:
         backend, control = make_seam(settings, metrics)
@@ -89,6 +90,7 @@ def create_app(
     registry = Registry(
         StateStore(database, gateway_name),
         settings.database_poll_seconds,
+        PolicyMetrics(metrics),
         on_open=lambda: receipts.use(ledger.secret(RECEIPTS)),
     )
     fleet = Fleet(settings, backend, control, registry, Peers(ledger, gateway_name), metrics)

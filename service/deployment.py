@@ -129,6 +129,7 @@ class Deployment:
     def show(self, status: VersionStatus) -> None:
         """Export what the backend says of the version's workers."""
         self.metrics.show_workers(status.worker_states)
+        self.metrics.workers_wanted.set(self.num_workers)
         self.metrics.pending.set(status.num_pending)
 
     def use(self, num_workers: int, backend: Backend) -> None:

@@ -181,6 +181,8 @@ class Fleet:
         deployments: dict[str, dict[str, Deployment]] = {}
         for deployment in sorted(shown, key=self._most_traffic_first):
             deployments.setdefault(deployment.target.model, {})[deployment.target.version] = deployment
+            if (state := self._registry.models.get(deployment.target.model)) is not None:
+                deployment.metrics.play(state.role(deployment.target.version))
         self.view = FleetView(deployments, self.view.waiting_for)
 
     def _most_traffic_first(self, deployment: Deployment) -> tuple[str, float, bool, str]:

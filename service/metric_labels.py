@@ -10,6 +10,8 @@ QUEUE_BUCKETS = (0.0005, *DURATION_BUCKETS)
 BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 Outcome = Literal["success", "client_error", "server_error", "shed", "expired", "cancelled"]
+Role = Literal["primary", "canary"]  # what a shadow gets is counted apart, in torchgate_shadow_*
+RolloutEvent = Literal["started", "stepped", "paused", "resumed", "succeeded", "rolled_back", "aborted"]
 Rejection = Literal["queue_full", "deadline", "draining", "circuit_open", "too_large", "buffers_full"]
 CloseReason = Literal["full", "shared", "idle", "deadline", "drain", "split"]
 ShadowOutcome = Literal["compared", "failed", "shed"]

@@ -19,14 +19,18 @@ from service.metric_labels import (
     QUEUE_BUCKETS,
     Rejection,
 )
+from service.objectives import Objectives
+from service.settings import Settings
 
 _VERSION = ("model", "version")
+_DEFAULTS = Settings.model_construct().objectives
 
 
 class Metrics:
     """The gateway's metrics and the registry that holds them."""
 
-    def __init__(self) -> None:
+    def __init__(self, objectives: Objectives = _DEFAULTS) -> None:
+        self.objectives = objectives
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -39,7 +43,7 @@ class Metrics:
             "torchgate_http_request_duration_seconds",
             "Time from the first byte of a request to the last of its answer.",
             ("method", "route", "code"),
-            buckets=DURATION_BUCKETS,
+            buckets=objectives.edges(DURATION_BUCKETS),
             registry=registry,
         )
         self.http_in_progress = Gauge(
@@ -62,21 +66,21 @@ class Metrics:
             "torchgate_inference_duration_seconds",
             "Time from a request's body being read to its last image being answered, by outcome.",
             (*_VERSION, "outcome"),
-            buckets=DURATION_BUCKETS,
+            buckets=objectives.edges(DURATION_BUCKETS),
             registry=registry,
         )
         self.queue_seconds = QuickHistogram(
             "torchgate_inference_queue_seconds",
             "Time that a request's images waited for a batch: the longest of them.",
             _VERSION,
-            buckets=QUEUE_BUCKETS,
+            buckets=objectives.edges(QUEUE_BUCKETS),
             registry=registry,
         )
         self.compute_seconds = QuickHistogram(
             "torchgate_inference_compute_seconds",
             "Round trip of one batch to the backend, failures left out.",
             _VERSION,
-            buckets=DURATION_BUCKETS,
+            buckets=objectives.edges(DURATION_BUCKETS),
             registry=registry,
         )
 
@@ -129,6 +133,9 @@ class Metrics:
         self.backend_up = Gauge("torchgate_backend_up", "1 while the backend answers, else 0.", registry=registry)
         self.backend_workers = Gauge(
             "torchgate_backend_workers", "Workers of a version by state.", (*_VERSION, "state"), registry=registry
+        )
+        self.backend_workers_wanted = Gauge(
+            "torchgate_backend_workers_wanted", "Workers that a version should have.", _VERSION, registry=registry
         )
         self.backend_pending = Gauge(
             "torchgate_backend_pending_requests",
@@ -210,6 +217,48 @@ class Metrics:
         for reason in Rejection.__args__:  # type: ignore[attr-defined]
             self.rejected.labels(reason)
         self.backend_up.set(0)
+        self._declare_policies(registry)
+        self._declare_objectives(registry, objectives)
+
+    def _declare_policies(self, registry: CollectorRegistry) -> None:
+        self.traffic_weight = Gauge(
+            "torchgate_model_traffic_weight_ratio",
+            "Share of the requests that name no version; 1 is all of them.",
+            _VERSION,
+            registry=registry,
+        )
+        self.label_info = Gauge(
+            "torchgate_model_label_info",
+            "1 for the version that a label means.",
+            ("model", "label", "version"),
+            registry=registry,
+        )
+        self.rollout_events = Counter(
+            "torchgate_rollout_events_total",
+            "What became of rollouts, counted by the gateway that did it.",
+            ("model", "event"),
+            registry=registry,
+        )
+
+    def _declare_objectives(self, registry: CollectorRegistry, objectives: Objectives) -> None:
+        self.slo_fast_requests = Counter(
+            "torchgate_slo_fast_requests_total",
+            "Requests answered within torchgate_slo_latency_threshold_seconds.",
+            _VERSION,
+            registry=registry,
+        )
+        self.slo_latency_threshold = Gauge(
+            "torchgate_slo_latency_threshold_seconds", "Time within which an answer is fast.", registry=registry
+        )
+        self.slo_objective = Gauge(
+            "torchgate_slo_objective_ratio",
+            "Share that should be good: of the requests answered (availability), of the answers fast (latency).",
+            ("objective",),
+            registry=registry,
+        )
+        self.slo_latency_threshold.set(objectives.latency_seconds)
+        self.slo_objective.labels("availability").set(objectives.availability_ratio)
+        self.slo_objective.labels("latency").set(objectives.latency_ratio)
 
     def http_request(self, method: str, route: str, code: int, seconds: float) -> None:
         """Count and time one request that was answered; `route` and `code` come from closed sets."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from service.control_errors import StateUnavailable
 from service.errors import GatewayError
+from service.policy_metrics import PolicyMetrics
 from service.request_errors import ModelNotFound
 from service.state import Entry, Event, ModelState
 from service.store import StateStore
@@ -28,7 +29,14 @@ LONGEST_DETAIL = 2000
 class Registry:
     """Keeps `models` as the database has it, and writes changes to it, one at a time."""
 
-    def __init__(self, store: StateStore, poll_seconds: float, on_open: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        poll_seconds: float,
+        metrics: PolicyMetrics,
+        on_open: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._metrics = metrics
         self._store = store
         self._on_open = on_open  # called, in a thread, when the database is there
         self._poll_seconds = poll_seconds
@@ -75,10 +83,19 @@ class Registry:
     async def _change(
         self, entry: Entry, revision: int | None, edit: Callable[[ModelState], ModelState], detail: str
     ) -> ModelState:
-        state = await self._locked(lambda: self._store.change(entry, revision, edit, detail))
+        changes: list[tuple[ModelState, ModelState]] = []
+
+        def watched(before: ModelState) -> ModelState:
+            after = edit(before)
+            changes.append((before, after))
+            return after
+
+        state = await self._locked(lambda: self._store.change(entry, revision, watched, detail))
+        for before, after in changes:
+            self._metrics.count(before, after)
         # The poll may have read a later one already.
         if state.revision > self.revision(entry.model):
-            self.models = {**self.models, entry.model: state}
+            self._show({**self.models, entry.model: state})
         return state
 
     async def refuse(self, entry: Entry, error: GatewayError) -> None:
@@ -117,8 +134,12 @@ class Registry:
         async with self._writing:
             position = await asyncio.to_thread(self._store.position)
             if position != self._position:
-                self.models = await asyncio.to_thread(self._store.read)
+                self._show(await asyncio.to_thread(self._store.read))
                 self._position = position
+
+    def _show(self, models: Mapping[str, ModelState]) -> None:
+        self.models = models
+        self._metrics.show(models)
 
     async def _carried_through(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.get_running_loop().create_task(work)

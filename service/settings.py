@@ -9,9 +9,13 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.objectives import Objectives
+
 MEBIBYTE = 1024 * 1024
 PREFIX = "TORCHGATE_"
 LEAST_KEY_BYTES = 16
+# The fastest alert means 14.4 times the allowed share: with less than this it could not go off if all requests failed.
+LEAST_OBJECTIVE = 0.94
 STATE_FILE = "torchgate.db"
 SECRETS = frozenset({"admin_token", "api_keys", "database_url"})  # never shown
 
@@ -103,6 +107,20 @@ class Settings(BaseSettings):
     latency_objective_ms: int = Field(
         100, ge=1, description="Time within which an image should be answered; bounds the size of batches."
     )
+    slo_latency_ms: int | None = Field(
+        None,
+        ge=1,
+        description="Time within which an answer counts as fast, for alerts; unset is TORCHGATE_LATENCY_OBJECTIVE_MS.",
+    )
+    slo_latency_ratio: float = Field(
+        0.99, ge=LEAST_OBJECTIVE, lt=1, description="Share of the answers that should be fast."
+    )
+    slo_availability_ratio: float = Field(
+        0.999,
+        ge=LEAST_OBJECTIVE,
+        lt=1,
+        description="Share of the requests that should be answered, those left out that the client spoilt.",
+    )
     max_batch_size: int = Field(32, ge=1, le=1024, description="Most images in one batch, whatever the objective.")
     # Less than the largest request that handlers/torchserve.properties allows.
     max_batch_bytes: int = Field(
@@ -135,6 +153,12 @@ class Settings(BaseSettings):
     def state_url(self) -> str:
         """Return where the state is kept."""
         return self.database_url or f"sqlite:///{self.model_store.absolute() / STATE_FILE}"
+
+    @property
+    def objectives(self) -> Objectives:
+        """Return what the alerts compare with."""
+        latency_ms = self.slo_latency_ms or self.latency_objective_ms
+        return Objectives(latency_ms / 1000, self.slo_latency_ratio, self.slo_availability_ratio)
 
     @model_validator(mode="after")
     def _cross_check(self) -> Self:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from service.catalog import Archive
+from service.metric_labels import Role
 from service.rollout import Rollout
 from service.traffic import Policy
 
@@ -55,6 +56,13 @@ class ModelState:
     def wanted(self) -> dict[str, VersionRecord]:
         """Return the versions that are to be loaded."""
         return {version: record for version, record in self.versions.items() if record.is_wanted}
+
+    def role(self, version: str) -> Role:
+        """Return whether a version is on trial: the new one of a rollout, or one with less traffic than another."""
+        if self.rollout is not None:
+            return "canary" if version == self.rollout.spec.version else "primary"
+        weights = {} if self.policy is None else self.policy.weights
+        return "canary" if 0 < weights.get(version, 0) < max(weights.values()) else "primary"
 
     def directed(self, policy: Policy) -> "ModelState":
         """Return the state with another policy; a version that had all the traffic is remembered for a rollback."""

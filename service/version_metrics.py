@@ -5,7 +5,15 @@ from collections.abc import Callable, Mapping
 from service.backend import Target
 from service.circuit import CircuitState
 from service.forecast import Forecast
-from service.metric_labels import CIRCUIT_STATES, SHADOW_RESULTS, WORKER_STATES, CloseReason, Outcome, ShadowOutcome
+from service.metric_labels import (
+    CIRCUIT_STATES,
+    SHADOW_RESULTS,
+    WORKER_STATES,
+    CloseReason,
+    Outcome,
+    Role,
+    ShadowOutcome,
+)
 from service.metrics import Metrics
 
 
@@ -28,10 +36,12 @@ class VersionMetrics:
 
     def __init__(self, metrics: Metrics, target: Target) -> None:
         labels = (target.model, target.version)
-        self.requests = {
-            outcome: metrics.inference_requests.labels(*labels, "http", "primary", outcome)
-            for outcome in Outcome.__args__  # type: ignore[attr-defined]
-        }
+        self._requests = metrics.inference_requests
+        self._labels = labels
+        self._role: Role | None = None
+        self.play("primary")
+        self.fast_requests = metrics.slo_fast_requests.labels(*labels)
+        self.fast_seconds = metrics.objectives.latency_seconds
         self.seconds = {
             outcome: metrics.inference_seconds.labels(*labels, outcome)
             for outcome in Outcome.__args__  # type: ignore[attr-defined]
@@ -41,6 +51,7 @@ class VersionMetrics:
             for reason in CloseReason.__args__  # type: ignore[attr-defined]
         }
         self.workers = {state: metrics.backend_workers.labels(*labels, state) for state in WORKER_STATES}
+        self.workers_wanted = metrics.backend_workers_wanted.labels(*labels)
         self.items = metrics.inference_items.labels(*labels)
         self.batches = metrics.inference_batches.labels(*labels)
         self.queue_seconds = metrics.queue_seconds.labels(*labels)
@@ -62,8 +73,17 @@ class VersionMetrics:
             False: metrics.feedback.labels(*labels, "wrong"),
         }
         self._errors = metrics.backend_errors
-        self._labels = labels
         self.ready.set(0)
+
+    def play(self, role: Role) -> None:
+        """Count requests as ones to a version in this role from now on."""
+        if role == self._role:
+            return
+        self._role = role
+        self.requests = {
+            outcome: self._requests.labels(*self._labels, "http", role, outcome)
+            for outcome in Outcome.__args__  # type: ignore[attr-defined]
+        }
 
     def backend_error(self, kind: str) -> None:
         """Count a batch that got no answer; `kind` is the code of a BackendError, a closed set."""

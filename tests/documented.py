@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from prometheus_client.metrics import MetricWrapperBase
+
 from service import errors
 from service.api.edge import Edge
 from service.app import create_app
@@ -61,7 +63,7 @@ def metric_rows() -> list[str]:
     metrics = Metrics()
     rows = []
     for name, collector in sorted(vars(metrics).items(), key=lambda item: str(getattr(item[1], "_name", ""))):
-        if name == "registry" or name.startswith("_"):
+        if name.startswith("_") or not isinstance(collector, MetricWrapperBase):
             continue
         (family,) = collector.describe()
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")

@@ -20,6 +20,7 @@ WORKERS_PROGRAM = ROOT / "service" / "workers" / "launch.py"
 # Inside the gateway: a module may import only modules of a lower or the same rank; nothing below app knows HTTP.
 RANKS = {
     "settings": 0,
+    "objectives": 0,
     "errors": 0,
     "request_errors": 1,
     "backend": 1,
@@ -41,6 +42,7 @@ RANKS = {
     "rollout": 2,
     "state": 3,
     "store": 4,
+    "policy_metrics": 4,
     "registry": 5,
     "intake": 6,
     "peers": 6,

@@ -91,6 +91,8 @@ class Prediction:
         if outcome in COUNTED or isinstance(self.error, CircuitOpen):
             self._deployment.tally.count(seconds, is_error=outcome != "success")
         if outcome == "success":
+            if seconds <= metrics.fast_seconds:
+                metrics.fast_requests.inc()
             metrics.queue_seconds.observe(call.queue_seconds)
             if self._copied_to:  # after the answer, which is written in this turn of the event loop
                 copied = Copied(self._deployment, call, self._images, seconds)

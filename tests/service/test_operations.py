@@ -19,6 +19,7 @@ from service.ledger import Ledger
 from service.metrics import Metrics
 from service.operations import Asked, Operations
 from service.peers import Peers
+from service.policy_metrics import PolicyMetrics
 from service.registry import Registry
 from service.router import Router
 from service.settings import Settings
@@ -39,7 +40,7 @@ class Gate:
         options: dict[str, Any] = {"model_store": folder, "health_interval_seconds": 0.001, "workers_per_version": 1}
         made = Settings(drain_seconds=1, model_store_policy="all", **options)
         database = Database(made.state_url)
-        self.registry = Registry(StateStore(database, "test"), 0.01)
+        self.registry = Registry(StateStore(database, "test"), 0.01, PolicyMetrics(Metrics()))
         peers = Peers(Ledger(database, "test"), "test")
         self.fleet = Fleet(made, FakeBackend(), self.control, self.registry, peers, Metrics())
         self.router = Router(self.fleet, self.registry, None)
