@@ -20,5 +20,7 @@ DIFFERENCE_BUCKETS = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.1, 0.25, 0.5, 1)
 LATENCY_DIFFERENCE_BUCKETS = (-1, -0.1, -0.025, -0.01, -0.0025, 0, 0.0025, 0.01, 0.025, 0.1, 1)
 CIRCUIT_STATES: Mapping[CircuitState, int] = {"closed": 0, "half_open": 1, "open": 2}
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# Of POST /predict, there from the start: a rate over a window misses what a counter had when it first appeared.
+PREDICT_CODES = ("200", "429", "500", "503", "504")
 # What TorchServe calls the states of its workers, lower case; anything else is counted as other.
 WORKER_STATES = ("ready", "loading", "unloading", "stopped", "other")

@@ -15,6 +15,7 @@ from service.api.problems import problem, problem_response
 from service.api.protocol import WHEN_GONE, WholeRequest
 from service.errors import Draining, InternalError
 from service.logs import AccessLog
+from service.metric_labels import PREDICT_CODES
 from service.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,9 @@ class Edge:
         self._log = log
         self._num_in_progress = 0
         metrics.http_in_progress.set_function(lambda: self._num_in_progress)
+        for method, path in shortcuts:
+            for code in PREDICT_CODES:
+                metrics.http_requests.labels(method, path, code)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; anything but HTTP is passed on."""
