@@ -241,7 +241,7 @@ class Metrics:
         )
 
     def _declare_objectives(self, registry: CollectorRegistry, objectives: Objectives) -> None:
-        self.slo_fast_requests = Counter(
+        self.slo_fast_requests = QuickCounter(
             "torchgate_slo_fast_requests_total",
             "Requests answered within torchgate_slo_latency_threshold_seconds.",
             _VERSION,

@@ -91,7 +91,7 @@ class Registry:
             return after
 
         state = await self._locked(lambda: self._store.change(entry, revision, watched, detail))
-        for before, after in changes:
+        for before, after in changes[-1:]:  # those before it, if any, were tried in vain
             self._metrics.count(before, after)
         # The poll may have read a later one already.
         if state.revision > self.revision(entry.model):
