@@ -1,5 +1,6 @@
 """The composition root: settings in, an ASGI application out; its lifespan starts and stops the rest."""
 
+import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
@@ -33,6 +34,7 @@ from service.metrics import Metrics
 from service.operations import Operations
 from service.peers import Peers
 from service.policy_metrics import PolicyMetrics
+from service.prediction_log.records import NoLog, PredictionLog
 from service.receipts import Receipts
 from service.registry import Registry
 from service.rollouts import RolloutOperations
@@ -69,6 +71,21 @@ def make_seam(settings: Settings, metrics: Metrics) -> tuple[Backend, ModelContr
     return GrpcBackend(f"{host}:{settings.torchserve_grpc_port}"), control
 
 
+def make_prediction_log(settings: Settings, metrics: Metrics) -> PredictionLog:
+    """Return the log that the settings ask for."""
+    if settings.prediction_log_dir is None:
+        return NoLog()
+    from service.prediction_log.log import ParquetLog  # noqa: PLC0415 - an extra brings what it needs
+
+    return ParquetLog(
+        settings.prediction_log_dir,
+        settings.prediction_log_max_bytes,
+        settings.prediction_log_sample,
+        settings.prediction_log_inputs,
+        metrics,
+    )
+
+
 def create_app(
     settings: Settings,
     backend: Backend | None = None,
@@ -87,6 +104,7 @@ def create_app(
     database = Database(settings.state_url)
     ledger = Ledger(database, gateway_name)
     receipts = Receipts()
+    prediction_log = make_prediction_log(settings, metrics)
     registry = Registry(
         StateStore(database, gateway_name),
         settings.database_poll_seconds,
@@ -103,12 +121,14 @@ def create_app(
         await pages.start()
         await fleet.start()
         await conductor.start()
+        prediction_log.start()
         try:
             yield
         finally:
             await conductor.close()
             # The server has let requests end, or cut them off at drain_seconds: nobody waits for a batch any more.
             await fleet.close(drain_seconds=0)
+            await asyncio.to_thread(prediction_log.close)
             await pages.close()
             logger.info("torchgate has stopped; nothing is left in progress")
 
@@ -130,13 +150,14 @@ def create_app(
         deadline_ms=settings.deadline_ms,
         max_deadline_ms=settings.max_deadline_ms,
     )
-    predict = PredictApplication(router, shadows, receipts, access, metrics, limits)
+    predict = PredictApplication(router, shadows, receipts, prediction_log, access, metrics, limits)
     app.include_router(predict_routes(predict))
     app.include_router(model_routes(fleet, registry, router, shadows))
     app.include_router(control_routes(changes, operations, registry))
     app.include_router(rollout_routes(changes, rollouts, settings.latency_objective_ms))
     app.include_router(rollout_views(rollouts, registry, ledger))
     app.include_router(event_routes(registry))
-    app.include_router(feedback_routes(access, Feedback(fleet, ledger, receipts, settings.feedback_seconds)))
+    feedback = Feedback(fleet, ledger, receipts, prediction_log, settings.feedback_seconds)
+    app.include_router(feedback_routes(access, feedback))
     app.include_router(health_routes(fleet, router, pages))
     return Edge(app, {("POST", PATH): predict}, metrics, AccessLog(settings.log_level))

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from service.control_errors import FeedbackExpired, FeedbackForged, FeedbackRepeated, LabelUnknown
 from service.fleet import Fleet
 from service.ledger import Label, Ledger
+from service.prediction_log.records import PredictionLog
 from service.receipts import ReceiptInvalid, Receipts
 from service.request_errors import VersionNotFound
 
@@ -20,12 +21,14 @@ class Feedback:
         fleet: Fleet,
         ledger: Ledger,
         receipts: Receipts,
+        prediction_log: PredictionLog,
         max_age_seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._fleet = fleet
         self._ledger = ledger
         self._receipts = receipts
+        self._prediction_log = prediction_log
         self._max_age_seconds = max_age_seconds
         self._clock = clock
 
@@ -62,4 +65,5 @@ class Feedback:
             raise FeedbackRepeated(item)
         deployment.tally.label(is_correct=kept.is_correct)
         deployment.metrics.feedback[kept.is_correct].inc()
+        self._prediction_log.labelled(answer_id, item, target, predicted, label)
         return kept

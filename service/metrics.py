@@ -173,6 +173,12 @@ class Metrics:
             (*_VERSION, "result"),
             registry=registry,
         )
+        self.prediction_log_records = Counter(
+            "torchgate_prediction_log_records_total",
+            "Rows for the prediction log, by what became of them: written, dropped (the buffer was full), failed.",
+            ("outcome",),
+            registry=registry,
+        )
         self.shadow_requests = Counter(
             "torchgate_shadow_requests_total",
             "Copies of requests that `primary` answered, by what became of them: compared, failed, shed.",

@@ -1,5 +1,6 @@
 """Every option of the gateway, once: name, default, unit, help, bounds and cross-checks."""
 
+import os
 import shutil
 import sys
 from importlib.util import find_spec
@@ -78,6 +79,19 @@ class Settings(BaseSettings):
     )
     feedback_seconds: float = Field(
         604_800, allow_inf_nan=False, gt=0, description="Age up to which answers take feedback."
+    )
+
+    prediction_log_dir: Path | None = Field(
+        None,
+        description="Folder for the prediction log, Parquet files of what was answered; unset keeps none. Needs the "
+        "extra `prediction-log`.",
+    )
+    prediction_log_sample: float = Field(1, gt=0, le=1, description="Share of the requests that are logged.")
+    prediction_log_max_bytes: int = Field(
+        1024 * MEBIBYTE, ge=MEBIBYTE, description="Most bytes of the log's files; beyond them the oldest ones go."
+    )
+    prediction_log_inputs: Literal["none", "hash", "image"] = Field(
+        "none", description="What is logged of the images themselves: nothing, their SHA-256, or that and all bytes."
     )
 
     backend: Literal["grpc", "rest", "workers"] = Field(
@@ -183,6 +197,8 @@ class Settings(BaseSettings):
                     "workers, every process would start its own"
                 )
             self._check_worker_python()
+        if self.prediction_log_dir is not None:
+            self._check_prediction_log(self.prediction_log_dir)
         return self
 
     def _check_manifest_key(self, path: Path) -> None:
@@ -192,6 +208,21 @@ class Settings(BaseSettings):
             raise ValueError(f"{env_name('manifest_key_file')}={path}: {error.strerror}") from error
         if num_bytes < LEAST_KEY_BYTES:
             raise ValueError(f"{env_name('manifest_key_file')}={path}: {num_bytes} bytes, at least {LEAST_KEY_BYTES}")
+
+    def _check_prediction_log(self, folder: Path) -> None:
+        if find_spec("pyarrow") is None:
+            raise ValueError(
+                f"{env_name('prediction_log_dir')}={folder}: {sys.executable} has no pyarrow; install the extra "
+                "'prediction-log'"
+            )
+        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+            raise ValueError(f"{env_name('prediction_log_dir')}={folder}: nothing can be written into {there}")
+        if self.prediction_log_inputs == "image" and self.prediction_log_max_bytes < 2 * self.max_body_bytes:
+            raise ValueError(
+                f"{env_name('prediction_log_max_bytes')}={self.prediction_log_max_bytes} must be at least twice "
+                f"{env_name('max_body_bytes')}={self.max_body_bytes} where images are logged"
+            )
 
     def _check_worker_python(self) -> None:
         """See that the workers' Python is there; only the gateway's own can be asked for torchserve without a start."""

@@ -65,6 +65,7 @@ RANKS = {
     "conductor": 9,
     "feedback": 9,
     "receipts": 2,
+    "prediction_log": 3,
     "control_schemas": 3,
     "shadow": 8,
     "cli": 1,
@@ -83,6 +84,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "uvicorn": ("service/__main__.py", "service/api/protocol.py"),
     "sqlalchemy": ("service/database.py", "service/store.py", "service/ledger.py"),
     "prometheus_client": ("service/metrics.py", "service/instruments.py", "service/families.py", "service/hub.py"),
+    "pyarrow": "service/prediction_log/columns.py",
 }
 
 

@@ -13,12 +13,16 @@ from service.receipts import NO_CLASS, Receipts
 MAX_CACHED_NAMES = 1024
 
 
-def answer_body(deployment: Deployment, call: Call, receipts: Receipts) -> bytes:
+def issue_id(deployment: Deployment, call: Call, receipts: Receipts) -> str:
+    """Return the id of the answer to a call whose images are all answered."""
+    best = [result.top_k[0][0] if isinstance(result, Ranking) else NO_CLASS for result in call.results]
+    return receipts.issue(deployment.receipt_name, best)
+
+
+def answer_body(deployment: Deployment, call: Call, answer_id: str) -> bytes:
     """Return the JSON document of a call whose images are all answered."""
     labels = deployment.contract.quoted_classes
     predictions = ",".join([_prediction(result, call.top_k, labels) for result in call.results])
-    best = [result.top_k[0][0] if isinstance(result, Ranking) else NO_CLASS for result in call.results]
-    answer_id = receipts.issue(deployment.receipt_name, best)
     named = _named(deployment.target.model, deployment.target.version)
     return f'{{"id":"{answer_id}",{named},"predictions":[{predictions}]}}'.encode()
 

@@ -21,6 +21,7 @@ from service.deadlines import Deadlines
 from service.errors import GatewayError
 from service.metric_labels import Rejection
 from service.metrics import Metrics
+from service.prediction_log.records import PredictionLog
 from service.receipts import Receipts
 from service.request_errors import ParameterInvalid
 from service.router import Router
@@ -107,11 +108,13 @@ class PredictApplication:
         router: Router,
         shadows: Shadows,
         receipts: Receipts,
+        prediction_log: PredictionLog,
         access: Access,
         metrics: Metrics,
         limits: PredictLimits,
     ) -> None:
         self._receipts = receipts
+        self._prediction_log = prediction_log
         self._router = router
         self._shadows = shadows
         self._access = access
@@ -187,6 +190,7 @@ class PredictApplication:
             self._deadlines,
             self._shadows,
             self._receipts,
+            self._prediction_log,
             self._shadows.chosen(deployment) if query.version is None is query.label else (),
         )
 

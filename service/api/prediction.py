@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect
 
-from service.api.answer import answer_body, answer_headers
+from service.api.answer import answer_body, answer_headers, issue_id
 from service.api.body import RequestHeaders, split_body
 from service.api.problems import Answer
 from service.backend import ItemError, Ranking
@@ -17,6 +17,7 @@ from service.deadlines import Deadlines
 from service.deployment import Deployment
 from service.errors import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
 from service.metric_labels import Outcome
+from service.prediction_log.records import PredictionLog
 from service.queue import Call
 from service.receipts import Receipts
 from service.request_errors import ImageRejected
@@ -41,10 +42,12 @@ class Prediction:
     _deadlines: Deadlines
     _shadows: Shadows
     _receipts: Receipts
+    _prediction_log: PredictionLog
     _copied_to: Sequence[Deployment] = ()
     _call: Call = field(init=False)
     _started: float = field(init=False)
-    _images: Images = ()  # kept for the copies
+    _seconds: float = field(init=False)
+    _images: Images = ()  # kept for the copies and for the prediction log
     error: Exception | None = None  # what the request ended with instead of an answer
     log: Mapping[str, Any] = field(default_factory=dict)
 
@@ -63,7 +66,7 @@ class Prediction:
     def start(self, images: Images, on_end: Callable[[], None]) -> None:
         """Have the images answered; `on_end` is called once, maybe before this returns, and must not raise."""
         self._started = time.monotonic()
-        if self._copied_to:
+        if self._copied_to or self._prediction_log.keeps_inputs:
             self._images = images
         call = self._call = Call(len(images), self._top_k, self._deadline, on_end, self._priority)
         payloads = call.sift(images)
@@ -86,7 +89,7 @@ class Prediction:
         self.error = call.error or _why_none_is_answered(call)
         outcome = _outcome(self.error)
         metrics.requests[outcome].inc()
-        seconds = time.monotonic() - self._started
+        seconds = self._seconds = time.monotonic() - self._started
         metrics.seconds[outcome].observe(seconds)
         if outcome in COUNTED or isinstance(self.error, CircuitOpen):
             self._deployment.tally.count(seconds, is_error=outcome != "success")
@@ -100,8 +103,12 @@ class Prediction:
 
     def answer(self) -> Answer:
         """Return the answer to a request that was concluded without an error."""
-        body = answer_body(self._deployment, self._call, self._receipts)
-        return 200, answer_headers(self._deployment, self._call, len(body)), body
+        deployment, call = self._deployment, self._call
+        answer_id = issue_id(deployment, call, self._receipts)
+        body = answer_body(deployment, call, answer_id)
+        classes = deployment.contract.classes
+        self._prediction_log.answered(answer_id, deployment.target, classes, call.results, self._seconds, self._images)
+        return 200, answer_headers(deployment, call, len(body)), body
 
 
 def _why_none_is_answered(call: Call) -> GatewayError | None:
