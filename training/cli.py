@@ -4,7 +4,7 @@ import argparse
 import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -64,6 +64,22 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
+class EvaluateOptions:
+    """Measure a trained run on its test images (--run), or what a gateway has logged of its answers (--log)."""
+
+    run: Path | None = None
+    """Folder of the run."""
+    log: Path | None = None
+    """Folder of the prediction log: figures of each version, with its accuracy where feedback came back."""
+    report: Path | None = None
+    """With --log: file that gets the figures as JSON."""
+    images: Path | None = None
+    """With --log: folder that gets the logged images that have a label, one folder per class."""
+    name: str | None = None
+    """With --images: the model whose images they are, if the log has several."""
+
+
+@dataclass(frozen=True)
 class ExportOptions:
     """Make the TorchScript graphs of all variants, check them, compare them. Defaults are the run's own."""
 
@@ -111,8 +127,16 @@ def run_train(args: Sequence[str], _: ArchiveConfig) -> None:
 
 
 def run_evaluate(args: Sequence[str], _: ArchiveConfig) -> None:
-    """Evaluate a trained run."""
-    evaluate(Run(_parse("evaluate", RunOptions(_run_folder(args)), args).run))
+    """Evaluate a trained run, or a prediction log."""
+    options = _parse("evaluate", EvaluateOptions(), args)
+    if (options.run is None) == (options.log is None):
+        raise SettingError("evaluate takes either --run or --log")
+    if options.run is not None:
+        if options.report or options.images or options.name:
+            raise SettingError("--report, --images and --name go with --log")
+        evaluate(Run(_run_folder(args)))
+    if options.log is not None:
+        _evaluate_log(options.log, options)
 
 
 def run_quantize(args: Sequence[str], _: ArchiveConfig) -> None:
@@ -159,6 +183,22 @@ def run_pipeline(args: Sequence[str], archives: ArchiveConfig) -> None:
     )
 
 
+def _evaluate_log(log: Path, options: EvaluateOptions) -> None:
+    # The other stages need not wait for pyarrow.
+    from training.log_images import collect_images  # noqa: PLC0415
+    from training.log_report import as_text, log_report  # noqa: PLC0415
+
+    reports = log_report(log)
+    print(as_text(reports))
+    if options.report is not None:
+        write_json(options.report, {"versions": [asdict(each) for each in reports]})
+    if options.images is not None:
+        collected = collect_images(log, options.images, options.name)
+        counts = ", ".join(f"{name} {number}" for name, number in collected.num_images.items())
+        print(f"\nimages in {options.images}: {counts}")
+        print(f"left out: {collected.num_contradictory} with several labels, {collected.num_unusable} unusable")
+
+
 STAGES: dict[str, Callable[[Sequence[str], ArchiveConfig], None]] = {
     "prepare": run_prepare,
     "train": run_train,
@@ -174,7 +214,7 @@ USAGE = """usage: python -m training STAGE [options]
 stages, in their order:
   prepare    decode images into the arrays of a new run
   train      find the weights
-  evaluate   measure them on the test images
+  evaluate   measure them on the test images; with --log, what a gateway has answered
   quantize   make the int8 variants and measure them
   export     make TorchScript graphs of all variants
   archive    put all into the model store
