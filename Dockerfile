@@ -17,7 +17,7 @@ RUN apt-get update \
 # the image that mounts it first, so all three have the folder. The home, for the caches that libraries insist on, is the
 # one folder that can be written when the rest is read-only.
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp torchgate \
- && install -d -o torchgate -g torchgate /model_store /runs /state
+ && install -d -o torchgate -g torchgate /model_store /runs /state /predictions
 WORKDIR /app
 ENV PATH=/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
@@ -28,8 +28,11 @@ ENV PATH=/venv/bin:$PATH \
 FROM base AS requirements
 COPY pyproject.toml /build/
 COPY deploy/requirements.py /build/deploy/
+# `postgres prediction-log`, for gateways that keep one: it is not there by itself, since pyarrow takes 170 MB.
+ARG GATEWAY_EXTRAS=postgres
 RUN cd /build && list="python deploy/requirements.py" \
- && { $list && $list postgres; } >gateway.txt && $list torchserve >torchserve.txt && $list training >training.txt \
+ && { $list && for extra in $GATEWAY_EXTRAS; do $list $extra || exit; done; } >gateway.txt \
+ && $list torchserve >torchserve.txt && $list training >training.txt \
  && grep -Fx -f torchserve.txt training.txt >both.txt
 
 # The distribution itself, for its command and its version; its dependencies come without it.

@@ -35,6 +35,7 @@ def main() -> None:
     shadow = verbs.add_parser("shadow", help="measure what a shadow costs the version that answers")
     shadow.add_argument("--store", type=Path, default=Path("model_store"))
     verbs.add_parser("routing", help="measure what routing costs a request")
+    verbs.add_parser("prediction-log", help="measure what the prediction log costs a request")
     peers = verbs.add_parser("peers", help="sweep the peers' settings, to run each at its best")
     peers.add_argument("--only", default="", help="start of a line, such as mosec")
     peers.add_argument("--seconds", type=float, default=3)
@@ -48,6 +49,11 @@ def main() -> None:
         from benchmarks.routing import run_routing  # noqa: PLC0415
 
         sys.exit(run_routing())
+    if options.verb == "prediction-log":
+        from benchmarks.prediction_log import run_prediction_log  # noqa: PLC0415
+
+        run_prediction_log()
+        return
     if shutil.which("wrk") is None:
         sys.exit("wrk is missing: `make system-packages` installs it (Debian's package wrk)")
     if options.verb == "bench":

@@ -198,6 +198,7 @@ class GatewayProcess:
 
     def __init__(self, **env: str) -> None:
         self.env = {"TORCHGATE_PORT": "0", **env}
+        self.command = [sys.executable, "-m", "service", "serve"]
         self.process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.NamedTemporaryFile(prefix="gateway-", suffix=".log")  # noqa: SIM115 - closed by stop
         self.url = ""
@@ -214,7 +215,7 @@ class GatewayProcess:
     def start(self, timeout_seconds: float = 20) -> None:
         """Return once it listens."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "service", "serve"],
+            self.command,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,

@@ -33,7 +33,7 @@ MOST_INPUT_BYTES = 64 * 1024 * 1024
 # What one file holds, so that a record waits for few others while they are written.
 MOST_FILE_ROWS = 8192
 MOST_FILE_BYTES = 4 * 1024 * 1024
-CLOSE_SECONDS = 10
+CLOSE_SECONDS = 5
 
 
 class ParquetLog:

@@ -174,7 +174,8 @@ def test_the_bound_is_kept_while_files_are_merged(tmp_path: Path, monkeypatch: p
     folder.mkdir()
     log = ParquetLog(folder, MAX_BYTES, 1, "none", metrics)
     log.start()
-    most, names, ids = 0, set(), []
+    most, names = 0, set[str]()
+    ids: list[str] = []
     deadline = time.monotonic() + 120
     while outcome(metrics, "written") < 60_000:
         assert time.monotonic() < deadline

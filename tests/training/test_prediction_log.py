@@ -181,5 +181,6 @@ def test_the_stage_says_what_it_found(
     (version,) = json.loads(report.read_text())["versions"]
     assert version["feedback"]["num_labelled"] == 1
     assert len(list((target / "dog").iterdir())) == 1
-    for wrong in ([], ["--log", log, "--run", tmp_path], ["--run", tmp_path, "--images", target]):
+    wrongs: list[list[str | Path]] = [[], ["--log", log, "--run", tmp_path], ["--run", tmp_path, "--images", target]]
+    for wrong in wrongs:
         assert stage(*wrong)[0] == 2

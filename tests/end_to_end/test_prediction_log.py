@@ -1,0 +1,219 @@
+"""The prediction log of real gateways: killed, sharing a folder that is too small, on a full disk, learnt from."""
+
+import asyncio
+import errno
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+
+from tests import images
+from tests.gateway import GatewayProcess
+from tests.odd_archive import make_odd_store
+from tests.stack import Trained, gateway_of_workers
+from tests.torchserve_process import ROOT
+from training.data.synthetic import CLASSES, synthetic
+
+NUM_CLIENTS = 8
+# That were older than a second when the gateway was killed; the answers after them fill half a second or so.
+NUM_OLDER = (100, 167, 201)
+HEADERS = {"Content-Type": "image/png"}
+MEBIBYTE = 2**20
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="log-") as folder:
+        yield Path(folder)
+
+
+def logged(folder: Path, kind: str = "predictions") -> list[dict[str, Any]]:
+    """Return all rows; there is no file that cannot be read."""
+    found: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("*.parquet")):
+        with pq.ParquetFile(path) as file:
+            rows = file.read(use_threads=False).to_pylist()
+        found += rows if path.name.startswith(kind) else []
+    return found
+
+
+def predict(gateway: GatewayProcess, body: bytes) -> httpx.Response:
+    return httpx.post(f"{gateway.url}/predict", content=body, headers=HEADERS, timeout=30, trust_env=False)
+
+
+def records(gateway: GatewayProcess, outcome: str) -> float:
+    lines = httpx.get(f"{gateway.url}/metrics", timeout=10, trust_env=False).text.splitlines()
+    name = f'torchgate_prediction_log_records_total{{outcome="{outcome}"}}'
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+def until_records(gateway: GatewayProcess, outcome: str, at_least: float) -> None:
+    deadline = time.monotonic() + 30
+    while records(gateway, outcome) < at_least:
+        assert time.monotonic() < deadline, f"{records(gateway, outcome)} {outcome}, {at_least} expected"
+        time.sleep(0.02)
+
+
+async def load_until_killed(gateway: GatewayProcess, num_older: int) -> dict[str, float]:
+    """Have clients ask without a pause and kill the gateway among them; return by how much each answer was older."""
+    answered: dict[str, float] = {}
+    assert gateway.process is not None
+
+    async def client(http: httpx.AsyncClient, number: int) -> None:
+        while True:
+            try:
+                answer = await http.post("/predict", content=f"class:{number % 4}".encode(), headers=HEADERS)
+            except httpx.TransportError:
+                return
+            assert answer.status_code == 200
+            answered[answer.json()["id"]] = time.monotonic()
+
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=30, trust_env=False) as http:
+        clients = [asyncio.create_task(client(http, number)) for number in range(NUM_CLIENTS)]
+        async with asyncio.timeout(60):
+            while sum(time.monotonic() - at > 1.0 for at in answered.values()) < num_older:
+                await asyncio.sleep(0.005)
+            gateway.process.kill()
+            killed_at = time.monotonic()
+            await asyncio.gather(*clients)
+    return {answer_id: killed_at - at for answer_id, at in answered.items()}
+
+
+def test_a_killed_gateway_loses_less_than_the_last_second(scratch: Path) -> None:
+    store, log = make_odd_store(scratch / "store"), scratch / "log"
+    answered: dict[str, float] = {}
+    for num_older in NUM_OLDER:
+        with gateway_of_workers(store, TORCHGATE_PREDICTION_LOG_DIR=str(log)) as gateway:
+            gateway.until_every_version_is_ready()
+            answered |= asyncio.run(load_until_killed(gateway, num_older))
+        # Before anybody has tidied up: this is what a reader finds.
+        rows = [row["id"] for row in logged(log)]
+        assert len(rows) == len(set(rows))
+        older = {answer_id for answer_id, age in answered.items() if age > 1.0}
+        assert len(older) >= num_older
+        lost = [answered[answer_id] for answer_id in answered.keys() - set(rows)]
+        print(f"{len(answered)} answers, {len(lost)} not in the log, the oldest {max(lost, default=0):.2f} s old")
+        assert older <= set(rows), f"lost {len(older - set(rows))} that were older than a second"
+
+
+def test_two_gateways_keep_the_bound_together(scratch: Path) -> None:
+    store, log = make_odd_store(scratch / "store"), scratch / "log"
+    log.mkdir()
+    options = {
+        "TORCHGATE_PREDICTION_LOG_DIR": str(log),
+        "TORCHGATE_PREDICTION_LOG_INPUTS": "image",
+        "TORCHGATE_PREDICTION_LOG_MAX_BYTES": str(MEBIBYTE),
+        "TORCHGATE_MAX_BODY_BYTES": str(MEBIBYTE // 4),
+    }
+    with gateway_of_workers(store, **options) as one, gateway_of_workers(store, **options) as other:
+        sizes, ids = [], []
+        for gateway in (one, other):
+            gateway.until_every_version_is_ready()
+        for _ in range(40):
+            for gateway in (one, other):
+                answer = predict(gateway, b"pad:" + secrets.token_hex(40_000).encode())
+                ids.append(answer.json()["id"])
+                sizes.append(bytes_in(log))
+        for gateway in (one, other):
+            until_records(gateway, "written", 40)
+            assert records(gateway, "failed") == records(gateway, "dropped") == 0
+            sizes.append(bytes_in(log))
+    assert MEBIBYTE / 2 < max(sizes) <= MEBIBYTE
+    kept = {row["id"]: row["image"] for row in logged(log)}
+    assert 5 < len(kept) < 40
+    assert all(len(image) == 80_004 for image in kept.values())
+    assert set(kept) <= set(ids[-2 * len(kept) :])  # the oldest went
+
+
+def bytes_in(folder: Path) -> int:
+    total = 0
+    for path in folder.iterdir():
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def test_a_full_disk_costs_rows_and_no_prediction(scratch: Path) -> None:
+    log, store = scratch / "log", make_odd_store(scratch / "store")
+    log.mkdir()
+    gateway = gateway_of_workers(store, TORCHGATE_PREDICTION_LOG_DIR=str(log))
+    # A small disk that this gateway alone can see, and that is gone with it; users who are not root need a namespace
+    # of their own for that.
+    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    inside = ["unshare", "--mount", *as_root, "sh", "-c"]
+    mounts = 'mount -t tmpfs -o size=256k none "$0"'
+    if subprocess.run([*inside, mounts, log], capture_output=True, timeout=20, check=False).returncode:
+        pytest.skip("nothing can be mounted here, neither as root nor in a user namespace")
+    gateway.command = [*inside, f'{mounts} && exec "$@"', str(log), *gateway.command]
+    with gateway:
+        gateway.until_every_version_is_ready()
+        assert gateway.process is not None
+        disk = Path(f"/proc/{gateway.process.pid}/root{log}")
+        first = predict(gateway, b"class:1").json()["id"]
+        until_records(gateway, "written", 1)
+        filler = disk / "filler"
+        fill(filler)
+        for number in range(1, 4):
+            answer = predict(gateway, b"class:2")
+            assert (answer.status_code, answer.json()["predictions"][0]["label"]) == (200, "two")
+            until_records(gateway, "failed", number)
+        filler.unlink()
+        last = predict(gateway, b"class:3").json()["id"]
+        until_records(gateway, "written", 2)
+        assert [row["id"] for row in logged(disk)] == [first, last]
+        assert not list(disk.glob(".*.partial"))
+        said = [line["message"] for line in gateway.records() if "prediction log" in line["message"]]
+    assert len(said) == 2, said
+    assert "No space left" in said[0]
+    assert "3 rows were lost" in said[1]
+
+
+def fill(path: Path) -> None:
+    """Write until there is no room."""
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1024))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC  # noqa: PT017 - it is how the loop ends
+
+
+def test_what_was_answered_is_evaluated_and_learnt_from(scratch: Path, trained: Trained) -> None:
+    log, learnt = scratch / "log", scratch / "images"
+    data = synthetic()
+    shown = list(range(30))
+    options = {"TORCHGATE_PREDICTION_LOG_DIR": str(log), "TORCHGATE_PREDICTION_LOG_INPUTS": "image"}
+    num_right = 0
+    with gateway_of_workers(trained.store, **options) as gateway:
+        gateway.until_every_version_is_ready()
+        for index in shown:
+            answer = predict(gateway, images.encode(data.load(index), "PNG")).json()
+            label = CLASSES[data.labels[index]]
+            given = {"id": answer["id"], "label": label}
+            told = httpx.post(f"{gateway.url}/feedback", json=given, timeout=30, trust_env=False)
+            num_right += told.json()["correct"]
+    figures = training("evaluate", "--log", log, "--images", learnt)
+    assert f"| synthetic 1.0 | {len(shown)} |" in figures
+    assert f"| {len(shown)} | {num_right / len(shown):.2%} (" in figures
+    assert "horizontal 10, square 10, vertical 10" in figures
+    options_of_model = ["--channels", "1", "--height", "12", "--width", "12", "--preset", "synthetic"]
+    prepared = training("prepare", "--data", learnt, "--runs", scratch / "runs", *options_of_model)
+    assert "run:" in prepared
+
+
+def training(*args: str | Path) -> str:
+    command = [sys.executable, "-m", "training", *map(str, args)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
