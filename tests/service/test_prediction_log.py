@@ -1,6 +1,7 @@
 """The prediction log through the front door: what is in it, what bounds it, and that it harms nobody."""
 
 import asyncio
+import contextlib
 import hashlib
 import threading
 import time
@@ -186,6 +187,9 @@ def test_the_bound_is_kept_while_files_are_merged(tmp_path: Path, monkeypatch: p
         here = list(folder.iterdir())
         names |= {path.name for path in here}
         most = max(most, sum(_size(path) for path in here))
+        if found := max((path for path in here if path.suffix == ".parquet"), default=None):
+            with contextlib.suppress(FileNotFoundError), pq.ParquetFile(found) as file:  # whole at every moment
+                assert file.metadata.num_rows
     log.close()
     assert outcome(metrics, "failed") == outcome(metrics, "dropped") == 0
     assert MAX_BYTES / 2 < most <= MAX_BYTES
