@@ -1,77 +1,39 @@
-"""A real Prometheus scrapes the gateway: its own linter likes the page, its counts are the client's."""
+"""A real Prometheus scrapes the gateway: its own linter likes the page, and it has seen what the clients have.
 
-import shutil
-import signal
+`TORCHGATE_TEST_LOAD_SECONDS` is how long the load lasts, 10 unless it is set.
+"""
+
+import gc
+import os
 import subprocess
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from bisect import bisect_left
 from pathlib import Path
-from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
+from benchmarks.open_loop import Generator, Plan, arrivals
+from service.metric_labels import DURATION_BUCKETS
 from tests import images
 from tests.end_to_end.test_images import bars
 from tests.gateway import GatewayProcess
-from tests.torchserve_process import free_ports
+from tests.prometheus import Prometheus, prometheus_over, tool
+from tests.stack import Trained, gateway_of_workers, gateway_over
+from tests.torchserve_process import TorchServeProcess, free_ports
 
 pytestmark = pytest.mark.system
 
 NUM_REQUESTS = 20
-
-
-def tool(name: str) -> str:
-    """Return the path of one of Debian's programs; it is an error, not a skip, if it is missing."""
-    path = shutil.which(name)
-    assert path is not None, f"{name} is not installed; make system-packages installs it"
-    return path
-
-
-@contextmanager
-def prometheus_over(gateway_url: str) -> Iterator[str]:
-    """Run a Prometheus that scrapes `gateway_url` every half second; give its own address."""
-    (port,) = free_ports(1)
-    with tempfile.TemporaryDirectory(prefix="prometheus-") as name:
-        folder = Path(name)
-        target = gateway_url.removeprefix("http://")
-        (folder / "prometheus.yml").write_text(
-            "global: {scrape_interval: 500ms}\n"
-            f"scrape_configs: [{{job_name: gateway, static_configs: [{{targets: ['{target}']}}]}}]\n"
-        )
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [
-                    tool("prometheus"),
-                    f"--config.file={folder}/prometheus.yml",
-                    f"--storage.tsdb.path={folder}/data",
-                    f"--web.listen-address=127.0.0.1:{port}",
-                ],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def query(prometheus: str, expression: str) -> list[dict[str, Any]]:
-    try:
-        answer = httpx.get(f"{prometheus}/api/v1/query", params={"query": expression}, timeout=5, trust_env=False)
-    except httpx.TransportError:
-        return []
-    if answer.status_code != 200:
-        return []
-    result: list[dict[str, Any]] = answer.json()["data"]["result"]
-    return result
+LOAD_SECONDS = float(os.environ.get("TORCHGATE_TEST_LOAD_SECONDS", "10"))
+RATE = 60.0
+HTTP = 'torchgate_http_requests_total{route="/predict",code="200"}'
+INFERENCE = 'torchgate_inference_requests_total{model="synthetic",version="1.0",role="primary",outcome="success"}'
+ITEMS = 'torchgate_inference_items_total{model="synthetic",version="1.0"}'
+HISTOGRAMS = (
+    'torchgate_http_request_duration_seconds_bucket{route="/predict",code="200"}',
+    'torchgate_inference_duration_seconds_bucket{outcome="success"}',
+)
 
 
 def test_promtool_finds_nothing_to_say(gateway: GatewayProcess) -> None:
@@ -84,28 +46,85 @@ def test_promtool_finds_nothing_to_say(gateway: GatewayProcess) -> None:
 
 
 def test_counts_are_the_clients(gateway: GatewayProcess) -> None:
-    name = "torchgate_inference_requests_total"
-    series = f'{name}{{model="synthetic",version="1.0",outcome="success"}}'
+    series = 'torchgate_inference_requests_total{model="synthetic",version="1.0",role="primary",outcome="success"}'
     with prometheus_over(gateway.url) as prometheus:
-        before = _settled(prometheus, series, None)
+        prometheus.until_scraped()
+        before = prometheus.value(series)
+        assert before is not None
         image = images.encode(bars(True), "PNG")
         for _ in range(NUM_REQUESTS):
             answer = httpx.post(f"{gateway.url}/predict", content=image, timeout=30, trust_env=False)
             assert answer.status_code == 200
-        assert _settled(prometheus, series, before + NUM_REQUESTS) == before + NUM_REQUESTS
-        (up,) = query(prometheus, 'up{job="gateway"}')
-        assert up["value"][1] == "1"
+        prometheus.until_scraped()
+        assert prometheus.value(series) == before + NUM_REQUESTS
+        assert prometheus.value('up{job="gateway"}') == 1
 
 
-def _settled(prometheus: str, series: str, expected: float | None) -> float:
-    """Return the series' value once it is `expected`, or once a scrape has come; 0 if it is not there yet."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        # Asked before the series is: a scrape that comes between the two questions must not be taken for an empty one.
-        is_scraped = bool(query(prometheus, "torchgate_backend_up"))
-        found = query(prometheus, series)
-        value = float(found[0]["value"][1]) if found else 0.0
-        if value == expected or (expected is None and is_scraped):
-            return value
-        time.sleep(0.1)
-    raise AssertionError(f"{series} is {query(prometheus, series)}, expected {expected}")
+@pytest.mark.timeout(200 + 2 * LOAD_SECONDS)
+@pytest.mark.parametrize("backend", ["grpc", "workers"])
+def test_counts_and_quantiles_are_the_generators_across_a_restart(
+    backend: str, request: pytest.FixtureRequest, trained: Trained, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)  # both of them on one, so that Prometheus takes them for one
+
+    def gateway() -> GatewayProcess:
+        if backend == "workers":
+            return gateway_of_workers(trained.store, TORCHGATE_PORT=str(port))
+        loaded: TorchServeProcess = request.getfixturevalue("loaded_torchserve")
+        return gateway_over(loaded, TORCHGATE_BACKEND=backend, TORCHGATE_PORT=str(port))
+
+    image = tmp_path / "image.png"
+    image.write_bytes(images.encode(bars(True), "PNG"))
+    first_times, second_times = arrivals(RATE, LOAD_SECONDS, seed=1), arrivals(RATE, 3, seed=2)
+    with prometheus_over(f"http://127.0.0.1:{port}") as prometheus:
+        with gateway() as first:
+            first.until_every_version_is_ready()
+            latencies = send(port, image, first_times)
+            prometheus.until_scraped()
+            for series in (HTTP, INFERENCE, ITEMS):
+                assert prometheus.value(series) == len(first_times), series
+            compare_quantiles(prometheus, latencies)
+        with gateway() as second:
+            second.until_every_version_is_ready()
+            send(port, image, second_times)
+            prometheus.until_scraped()
+            for series in (HTTP, INFERENCE, ITEMS):
+                assert prometheus.value(series) == len(second_times), series
+                assert sum_over_resets(prometheus, series) == len(first_times) + len(second_times), series
+
+
+def send(port: int, image: Path, times: list[float]) -> list[float]:
+    """Send a request at each time, see that all are answered, and return the seconds that each took."""
+    headers = {"Content-Type": "image/png"}
+    generator = Generator(Plan(port, "/predict", headers, [str(image)], times, [0] * len(times), objective_ms=100))
+    try:
+        generator.run()
+    finally:
+        gc.enable()  # which a generator on its own does without
+    assert list(generator.statuses) == [200] * len(times)
+    # How late a request left is the generator's matter, not one of the server that is compared with it.
+    return [latency - lag for latency, lag in zip(generator.latencies, generator.lags, strict=True)]
+
+
+def compare_quantiles(prometheus: Prometheus, latencies: list[float]) -> None:
+    """See that each quantile is in the bucket of the generator's own, or in the next."""
+    for histogram in HISTOGRAMS:
+        for quantile in (0.5, 0.95, 0.99):
+            seen = prometheus.value(f"histogram_quantile({quantile}, sum by (le) ({histogram}))")
+            own = float(np.quantile(latencies, quantile))
+            assert seen is not None
+            print(f"{histogram.partition('{')[0]} p{quantile:.0%}: {seen * 1e3:.2f} ms, generator {own * 1e3:.2f} ms")
+            apart = bisect_left(DURATION_BUCKETS, seen) - bisect_left(DURATION_BUCKETS, own)
+            assert abs(apart) <= 1, (histogram, quantile, seen, own)
+
+
+def sum_over_resets(prometheus: Prometheus, series: str) -> float:
+    """Return how far a counter has come in all, from 0 on, as the scrapes saw it."""
+    (found,) = prometheus.query(f"{series}[1h]")
+    total, before = 0.0, 0.0
+    for _, text in found["values"]:
+        value = float(text)
+        total += value - before if value >= before else value
+        before = value
+    assert prometheus.value(f"resets({series}[1h])") == 1
+    return total

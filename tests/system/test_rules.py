@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.prometheus import tool
 from tests.rule_files import FILES, FOLDER, alerts, rules
-from tests.system.test_prometheus import tool
 
 pytestmark = pytest.mark.system
 
