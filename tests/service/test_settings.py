@@ -63,4 +63,4 @@ def test_every_setting_has_a_help_and_its_unit_in_the_name() -> None:
         if name == "prediction_log_sample":  # a share has no unit
             continue
         if field.annotation is float or "time" in (field.description or "").lower():
-            assert name.endswith(("_ms", "_seconds")), env_name(name)
+            assert name.endswith(("_ms", "_seconds", "_ratio")), env_name(name)
