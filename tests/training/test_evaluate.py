@@ -9,7 +9,7 @@ from torch import Tensor
 from training.artifacts import VARIANTS, Run
 from training.data.dataset import load_split
 from training.errors import RunError
-from training.evaluate import batch_dependence, evaluate_model, load_evaluation, predict, reference
+from training.evaluate import batch_dependence, confidence_edges, evaluate_model, load_evaluation, predict, reference
 
 
 def answers_the_first_class(images: Tensor) -> Tensor:
@@ -58,7 +58,19 @@ def test_histogram_counts_certain_answers() -> None:
     found = reference(probabilities, "validation")
     assert len(found.histogram_edges) == len(found.histogram_counts) + 1
     assert found.histogram_counts[-1] == 2
-    assert found.histogram_counts[10] == 1
+    (place,) = np.flatnonzero(found.histogram_counts[:-1])
+    assert found.histogram_edges[place] <= 0.51 < found.histogram_edges[place + 1]
+    assert found.histogram_counts[place] == 1
+
+
+def test_edges_tell_certain_answers_from_more_certain_ones() -> None:
+    edges = confidence_edges()
+    assert edges[0] == 0
+    assert edges[-1] == 1
+    assert (np.diff(edges) > 0).all()
+    assert len(set(edges.astype(np.float32))) == len(edges)
+    places = np.searchsorted(edges, [0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999])
+    assert len(set(places)) == 7
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
