@@ -36,6 +36,7 @@ def main() -> None:
     shadow.add_argument("--store", type=Path, default=Path("model_store"))
     verbs.add_parser("routing", help="measure what routing costs a request")
     verbs.add_parser("prediction-log", help="measure what the prediction log costs a request")
+    verbs.add_parser("watching", help="measure what it costs to look at answers: classes, confidence, drift")
     peers = verbs.add_parser("peers", help="sweep the peers' settings, to run each at its best")
     peers.add_argument("--only", default="", help="start of a line, such as mosec")
     peers.add_argument("--seconds", type=float, default=3)
@@ -53,6 +54,10 @@ def main() -> None:
         from benchmarks.prediction_log import run_prediction_log  # noqa: PLC0415
 
         run_prediction_log()
+    if options.verb == "watching":
+        from benchmarks.watching import run_watching  # noqa: PLC0415
+
+        run_watching()
         return
     if shutil.which("wrk") is None:
         sys.exit("wrk is missing: `make system-packages` installs it (Debian's package wrk)")

@@ -21,6 +21,7 @@ from service.api.health import health_routes
 from service.api.ids import new_id
 from service.api.models import model_routes
 from service.api.predict import PATH, PredictApplication, PredictLimits, predict_routes
+from service.api.quality import quality_routes
 from service.api.rollouts import rollout_routes, rollout_views
 from service.backend import Backend, ModelControl
 from service.conductor import Conductor
@@ -153,6 +154,7 @@ def create_app(
     predict = PredictApplication(router, shadows, receipts, prediction_log, access, metrics, limits)
     app.include_router(predict_routes(predict))
     app.include_router(model_routes(fleet, registry, router, shadows))
+    app.include_router(quality_routes(router))
     app.include_router(control_routes(changes, operations, registry))
     app.include_router(rollout_routes(changes, rollouts, settings.latency_objective_ms))
     app.include_router(rollout_views(rollouts, registry, ledger))

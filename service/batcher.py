@@ -63,6 +63,7 @@ class Batcher:
         self._fill_scheduled = False
         self._draining = False
         self.num_calls = 0  # that were let in
+        self.watch: Callable[[BatchAnswer], None] = lambda _: None  # told of answers that went out
         metrics.watch(
             num_waiting=lambda: len(self._queue),
             num_running=lambda: self._num_running,
@@ -269,6 +270,7 @@ class Batcher:
         for item, result in zip(batch.items, answer.results, strict=True):
             item.call.queue_seconds = max(item.call.queue_seconds, started - item.queued_at)
             item.call.answer(item.index, result)
+        self.watch(answer)
 
     def _retry_or_refuse(self, batch: Batch, error: BackendError) -> None:
         """Try again in halves what one image may have spoilt for all; answer the others with `error`."""

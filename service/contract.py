@@ -5,9 +5,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from itertools import pairwise
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+SHARES_TOLERANCE = 1e-3
 
 
 class ContractInvalid(ValueError):
@@ -22,6 +25,25 @@ class SelfCheckCase:
     probabilities: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """How the model answered its validation images: what its answers in service are compared with."""
+
+    class_shares: tuple[float, ...]
+    edges: tuple[float, ...]  # of the histogram of confidences, ascending, one more than there are counts
+    confidence_counts: tuple[int, ...]
+
+    @property
+    def num_items(self) -> int:
+        """Return how many images there were."""
+        return sum(self.confidence_counts)
+
+    @property
+    def class_counts(self) -> tuple[float, ...]:
+        """Return how many of them got each class."""
+        return tuple(share * self.num_items for share in self.class_shares)
+
+
 @dataclass(frozen=True)
 class Contract:
     """One archive's promise: who it is, what its classes are called, and answers to check it by."""
@@ -33,6 +55,7 @@ class Contract:
     tolerance: float
     self_check: tuple[SelfCheckCase, ...]
     document: Mapping[str, Any]  # as written, for people and for what later readers need
+    reference: Reference | None = None  # archives need not have one
 
     @classmethod
     def unknown(cls, model: str, version: str) -> Self:
@@ -59,6 +82,30 @@ class _SelfCheck(BaseModel):
     cases: list[_Case] = Field(min_length=1)
 
 
+class _Histogram(BaseModel):
+    edges: list[Annotated[float, Field(allow_inf_nan=False)]]
+    counts: list[Annotated[int, Field(ge=0)]]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.edges) != len(self.counts) + 1 or any(a >= b for a, b in pairwise(self.edges)):
+            raise ValueError("a histogram's edges must ascend, and be one more than its counts")
+        if not sum(self.counts):
+            raise ValueError("a histogram must count something")
+        return self
+
+
+class _Reference(BaseModel):
+    class_prior: list[Annotated[float, Field(ge=0, le=1)]]
+    confidence_histogram: _Histogram
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if abs(sum(self.class_prior) - 1) > SHARES_TOLERANCE:
+            raise ValueError(f"the class prior sums to {sum(self.class_prior)}")
+        return self
+
+
 class _Document(BaseModel):
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
@@ -68,6 +115,7 @@ class _Document(BaseModel):
     classes: list[str] = Field(min_length=2)
     weights_sha256: str
     self_check: _SelfCheck
+    reference: _Reference | None = None
 
 
 def parse_contract(document: Mapping[str, Any]) -> Contract:
@@ -86,6 +134,8 @@ def parse_contract(document: Mapping[str, Any]) -> Contract:
         raise ContractInvalid(f"contract.json: {error}") from error
     if any(len(case.probabilities) != len(checked.classes) for case in cases):
         raise ContractInvalid(f"contract.json: a self-check case has not one probability for each of {checked.classes}")
+    if checked.reference is not None and len(checked.reference.class_prior) != len(checked.classes):
+        raise ContractInvalid(f"contract.json: the reference has not one share for each of {checked.classes}")
     return Contract(
         model=checked.model,
         version=checked.version,
@@ -94,4 +144,10 @@ def parse_contract(document: Mapping[str, Any]) -> Contract:
         tolerance=checked.self_check.tolerance,
         self_check=cases,
         document=document,
+        reference=None if checked.reference is None else _reference(checked.reference),
     )
+
+
+def _reference(checked: _Reference) -> Reference:
+    histogram = checked.confidence_histogram
+    return Reference(tuple(checked.class_prior), tuple(histogram.edges), tuple(histogram.counts))

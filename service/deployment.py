@@ -14,6 +14,7 @@ from service.batcher import Batcher
 from service.catalog import Archive
 from service.contract import Contract
 from service.errors import BackendUnavailable, NotReady
+from service.quality import Quality
 from service.receipts import receipt_name
 from service.version_metrics import VersionMetrics
 
@@ -67,6 +68,7 @@ class Deployment:
         self.has_settled = False  # has been ready, or has failed to be
         self.retry_at = 0.0  # time.monotonic(); after a load that failed
         self.tally = Tally()
+        self.quality: Quality | None = None  # from when the contract is known
         self.num_workers = num_workers  # that are wanted
         self.num_workers_used = 0  # that the batcher reckons with
         self.moving = asyncio.Lock()  # held while it is loaded, scaled or unloaded

@@ -9,11 +9,13 @@ from service.batcher import Batcher
 from service.catalog import Archive, open_archive
 from service.contract import Contract
 from service.deployment import Deployment
+from service.drift import DriftLimits
 from service.errors import BackendError
 from service.metrics import Metrics
+from service.quality import Quality
 from service.queue import BatchLimits
 from service.settings import Settings
-from service.version_metrics import VersionMetrics
+from service.version_metrics import QualityMetrics, VersionMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ class Lifecycle:
         deployment.contract = await asyncio.to_thread(open_archive, self._settings.model_store, archive)
         precision = str(deployment.contract.document.get("precision", ""))
         deployment.metrics.info.info({"precision": precision, "sha256": archive.sha256})
+        self._watch(deployment)
 
     async def load(self, deployment: Deployment, status: VersionStatus | None) -> None:
         """Have the version loaded and checked; `status` is what the backend has of it now.
@@ -107,7 +110,21 @@ class Lifecycle:
 
     def forget(self, deployment: Deployment) -> None:
         """Take back what a version that is gone has among the metrics."""
+        if deployment.quality is not None:
+            deployment.quality.close()
         self._metrics.forget(deployment.target)
+
+    def _watch(self, deployment: Deployment) -> None:
+        """Have the version's answers compared with what its contract promises."""
+        settings, target, contract = self._settings, deployment.target, deployment.contract
+        limits = DriftLimits(
+            settings.drift_window_items, settings.drift_class_threshold, settings.drift_confidence_threshold
+        )
+        metrics = QualityMetrics(self._metrics, target, contract.classes)
+        deployment.quality = Quality(target, contract, limits, metrics)
+        deployment.batcher.watch = deployment.quality.take
+        if contract.reference is None:
+            logger.info("%s: its contract has no reference, so drift is not measured", target)
 
 
 def _limits(settings: Settings) -> BatchLimits:

@@ -18,6 +18,8 @@ ShadowOutcome = Literal["compared", "failed", "shed"]
 SHADOW_RESULTS = ("same", "different")
 DIFFERENCE_BUCKETS = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.1, 0.25, 0.5, 1)
 LATENCY_DIFFERENCE_BUCKETS = (-1, -0.1, -0.025, -0.01, -0.0025, 0, 0.0025, 0.01, 0.025, 0.1, 1)
+# A good model is nearly certain nearly always, so the edges are dense there.
+CONFIDENCE_BUCKETS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999, 1)
 CIRCUIT_STATES: Mapping[CircuitState, int] = {"closed": 0, "half_open": 1, "open": 2}
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # Of POST /predict, there from the start: a rate over a window misses what a counter had when it first appeared.

@@ -1,5 +1,6 @@
 """Every metric of the gateway: one class, one registry, label values from closed sets."""
 
+from collections.abc import Iterator
 from importlib.metadata import version as distribution_version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
@@ -19,6 +20,7 @@ from service.metric_labels import (
     QUEUE_BUCKETS,
     Rejection,
 )
+from service.model_metrics import ModelMetrics
 from service.objectives import Objectives
 from service.settings import Settings
 
@@ -167,12 +169,6 @@ class Metrics:
             (*_VERSION, "worker"),
             registry=registry,
         )
-        self.feedback = Counter(
-            "torchgate_feedback_total",
-            "Images whose right class was given back, by whether the version had found it: correct, wrong.",
-            (*_VERSION, "result"),
-            registry=registry,
-        )
         self.prediction_log_records = Counter(
             "torchgate_prediction_log_records_total",
             "Rows for the prediction log, by what became of them: written, dropped (the buffer was full), failed.",
@@ -223,28 +219,8 @@ class Metrics:
         for reason in Rejection.__args__:  # type: ignore[attr-defined]
             self.rejected.labels(reason)
         self.backend_up.set(0)
-        self._declare_policies(registry)
+        self.models = ModelMetrics(registry)
         self._declare_objectives(registry, objectives)
-
-    def _declare_policies(self, registry: CollectorRegistry) -> None:
-        self.traffic_weight = Gauge(
-            "torchgate_model_traffic_weight_ratio",
-            "Share of the requests that name no version; 1 is all of them.",
-            _VERSION,
-            registry=registry,
-        )
-        self.label_info = Gauge(
-            "torchgate_model_label_info",
-            "1 for the version that a label means.",
-            ("model", "label", "version"),
-            registry=registry,
-        )
-        self.rollout_events = Counter(
-            "torchgate_rollout_events_total",
-            "What became of rollouts, counted by the gateway that did it.",
-            ("model", "event"),
-            registry=registry,
-        )
 
     def _declare_objectives(self, registry: CollectorRegistry, objectives: Objectives) -> None:
         self.slo_fast_requests = QuickCounter(
@@ -280,6 +256,12 @@ class Metrics:
     def forget(self, target: Target) -> None:
         """Remove a version's children of all metrics."""
         labels = {"model": target.model, "version": target.version}
-        for collector in vars(self).values():
-            if isinstance(collector, MetricWrapperBase) and collector._labelnames[:2] == _VERSION:  # noqa: SLF001
-                collector.remove_by_labels(labels)
+        for instrument in self.instruments():
+            if instrument._labelnames[:2] == _VERSION:  # noqa: SLF001
+                instrument.remove_by_labels(labels)
+
+    def instruments(self) -> Iterator[MetricWrapperBase]:
+        """Yield every counter, gauge, histogram and fact."""
+        for each in (*vars(self).values(), *vars(self.models).values()):
+            if isinstance(each, MetricWrapperBase):
+                yield each

@@ -34,22 +34,24 @@ class PolicyMetrics:
         }
         labels = {(model, label, version) for model, state in models.items() for label, version in state.labels.items()}
         for gone in self._weights - weights.keys():
-            self._metrics.traffic_weight.remove(*gone)
+            self._metrics.models.traffic_weight.remove(*gone)
         for gone_label in self._labels - labels:
-            self._metrics.label_info.remove(*gone_label)
+            self._metrics.models.label_info.remove(*gone_label)
         for of_version, weight in weights.items():
-            self._metrics.traffic_weight.labels(*of_version).set(weight)
+            self._metrics.models.traffic_weight.labels(*of_version).set(weight)
         for label in labels:
-            self._metrics.label_info.labels(*label).set(1)
+            self._metrics.models.label_info.labels(*label).set(1)
         self._weights, self._labels = set(weights), labels
         for model in models:
             for event in RolloutEvent.__args__:  # type: ignore[attr-defined]
-                self._metrics.rollout_events.labels(model, event)  # there from the start, so that the first one counts
+                self._metrics.models.rollout_events.labels(
+                    model, event
+                )  # there from the start, so that the first one counts
 
     def count(self, before: ModelState, after: ModelState) -> None:
         """Count what a change that this gateway has made did to a rollout, if anything."""
         if after.rollouts and (event := _event(before.rollouts, after.rollouts[-1])) is not None:
-            self._metrics.rollout_events.labels(after.model, event).inc()
+            self._metrics.models.rollout_events.labels(after.model, event).inc()
 
 
 def _event(before: tuple[Rollout, ...], now: Rollout) -> RolloutEvent | None:

@@ -93,6 +93,25 @@ class Settings(BaseSettings):
     prediction_log_inputs: Literal["none", "hash", "image"] = Field(
         "none", description="What is logged of the images themselves: nothing, their SHA-256, or that and all bytes."
     )
+    drift_window_items: int = Field(
+        1000,
+        ge=100,
+        le=1_000_000,
+        multiple_of=10,
+        description="Last images of a version that are compared with its contract's reference; from a fifth on.",
+    )
+    drift_class_threshold: float = Field(
+        0.1,
+        allow_inf_nan=False,
+        gt=0,
+        description="Population stability index of the classes beyond which a version drifts, unless noise reaches it.",
+    )
+    drift_confidence_threshold: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="Kolmogorov-Smirnov distance of the confidences beyond which it drifts, unless noise reaches it.",
+    )
 
     backend: Literal["grpc", "rest", "workers"] = Field(
         "grpc", description="How batches travel: to TorchServe by gRPC or REST, or to its workers, run by the gateway."

@@ -1,12 +1,16 @@
 """One version's part of the metrics, with its labels bound, so that a request looks nothing up."""
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from service.backend import Target
 from service.circuit import CircuitState
+from service.drift import Score
 from service.forecast import Forecast
 from service.metric_labels import (
     CIRCUIT_STATES,
+    CONFIDENCE_BUCKETS,
     SHADOW_RESULTS,
     WORKER_STATES,
     CloseReason,
@@ -29,6 +33,36 @@ class ShadowMetrics:
         self.items = {result: metrics.shadow_items.labels(*labels, result) for result in SHADOW_RESULTS}
         self.difference = metrics.shadow_difference.labels(*labels)
         self.latency = metrics.shadow_latency.labels(*labels)
+
+
+class QualityMetrics:
+    """The children of the metrics of one version's answers."""
+
+    def __init__(self, metrics: Metrics, target: Target, classes: Sequence[str]) -> None:
+        self._labels = (target.model, target.version)
+        self._classes = [metrics.models.prediction_class.labels(*self._labels, name) for name in classes]
+        self._confidence = metrics.models.prediction_confidence.labels(*self._labels)
+        self._score, self._threshold = metrics.models.drift_score, metrics.models.drift_threshold
+        self.window_items = metrics.models.drift_window_items.labels(*self._labels)
+
+    def count(self, answers: Sequence[tuple[int, float]]) -> None:
+        """Count answers, each a class and its probability."""
+        for index, count in Counter([index for index, _ in answers]).items():
+            self._classes[index].inc(count)
+        # Softmax may round to a little more than 1, which counts as 1.
+        edges = CONFIDENCE_BUCKETS[:-1]
+        counts = [0] * len(CONFIDENCE_BUCKETS)
+        total = 0.0
+        for _, confidence in answers:
+            counts[bisect_left(edges, confidence)] += 1
+            total += confidence
+        self._confidence.add(counts, total)
+
+    def show_drift(self, scores: Iterable[Score]) -> None:
+        """Set the scores and what they are held against; before the first there are none."""
+        for score in scores:
+            self._score.labels(*self._labels, score.kind).set(score.value)
+            self._threshold.labels(*self._labels, score.kind).set(score.threshold)
 
 
 class VersionMetrics:
@@ -69,8 +103,8 @@ class VersionMetrics:
         self.load_seconds = metrics.model_load_seconds.labels(*labels)
         self.info = metrics.model_info.labels(*labels)
         self.feedback = {
-            True: metrics.feedback.labels(*labels, "correct"),
-            False: metrics.feedback.labels(*labels, "wrong"),
+            True: metrics.models.feedback.labels(*labels, "correct"),
+            False: metrics.models.feedback.labels(*labels, "wrong"),
         }
         self._errors = metrics.backend_errors
         self.ready.set(0)

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterator
 
-from prometheus_client.metrics import MetricWrapperBase
-
 from service import errors
 from service.api.edge import Edge
 from service.app import create_app
@@ -60,14 +58,11 @@ def image_codes() -> set[str]:
 
 def metric_rows() -> list[str]:
     """One row per metric of our own: name, type, labels, meaning."""
-    metrics = Metrics()
     rows = []
-    for name, collector in sorted(vars(metrics).items(), key=lambda item: str(getattr(item[1], "_name", ""))):
-        if name.startswith("_") or not isinstance(collector, MetricWrapperBase):
-            continue
-        (family,) = collector.describe()
+    for instrument in sorted(Metrics().instruments(), key=lambda each: each._name):
+        (family,) = instrument.describe()
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
-        labels = ", ".join(f"`{label}`" for label in collector._labelnames)
+        labels = ", ".join(f"`{label}`" for label in instrument._labelnames)
         rows.append(f"| `{family.name}{suffix}` | {family.type} | {labels} | {family.documentation} |")
     return rows
 

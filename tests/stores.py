@@ -26,6 +26,11 @@ def make_contract(model: str, release: str, variant: str) -> dict[str, Any]:
         "classes": CLASSES,
         "weights_sha256": "0" * 64,
         "evaluation": {"accuracy": 0.99},
+        "reference": {
+            "split": "validation",
+            "class_prior": [0.25] * 4,
+            "confidence_histogram": {"edges": [0.0, 0.5, 0.9, 1.0], "counts": [0, 20, 380]},
+        },
         "self_check": {
             "tolerance": 1e-4,
             "cases": [
@@ -35,13 +40,16 @@ def make_contract(model: str, release: str, variant: str) -> dict[str, Any]:
     }
 
 
-def make_store(folder: Path, versions: Sequence[tuple[str, str, str]]) -> dict[Target, dict[str, Any]]:
-    """Fill `folder` with an archive for each (model, release, variant); return their contracts."""
+def make_store(
+    folder: Path, versions: Sequence[tuple[str, str, str]], *, without: str | None = None
+) -> dict[Target, dict[str, Any]]:
+    """Fill `folder` with an archive for each (model, release, variant); return their contracts, `without` a field."""
     folder.mkdir(parents=True, exist_ok=True)
     contracts: dict[Target, dict[str, Any]] = {}
     archives = []
     for model, release, variant in versions:
         contract = make_contract(model, release, variant)
+        contract.pop(without or "", None)
         version = contract["version"]
         path = folder / f"{model}-{version}.mar"
         with zipfile.ZipFile(path, "w") as archive:
