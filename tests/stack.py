@@ -20,12 +20,12 @@ class Trained:
     store: Path
 
 
-def train(folder: Path) -> Trained:
-    """Run the whole pipeline on the synthetic preset, as a user would."""
+def train(folder: Path, *options: str, preset: str = "synthetic", timeout_seconds: float = 200) -> Trained:
+    """Run the whole pipeline, on the synthetic preset unless another is named, as a user would."""
     trained = Trained(folder / "runs", folder / "store")
-    command = [sys.executable, "-m", "training", "pipeline", "--preset", "synthetic"]
+    command = [sys.executable, "-m", "training", "pipeline", "--preset", preset, *options]
     command += ["--runs", str(trained.run), "--model-store", str(trained.store)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_seconds, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (run,) = trained.run.iterdir()
     return Trained(run, trained.store)
