@@ -29,7 +29,7 @@ FROM base AS requirements
 COPY pyproject.toml /build/
 COPY deploy/requirements.py /build/deploy/
 # `postgres prediction-log`, for gateways that keep one: it is not there by itself, since pyarrow takes 170 MB.
-ARG GATEWAY_EXTRAS=postgres
+ARG GATEWAY_EXTRAS="postgres tracing"
 RUN cd /build && list="python deploy/requirements.py" \
  && { $list && for extra in $GATEWAY_EXTRAS; do $list $extra || exit; done; } >gateway.txt \
  && $list torchserve >torchserve.txt && $list training >training.txt \

@@ -34,6 +34,8 @@ def main() -> None:
     tuner.add_argument("--seconds", type=float, default=4)
     shadow = verbs.add_parser("shadow", help="measure what a shadow costs the version that answers")
     shadow.add_argument("--store", type=Path, default=Path("model_store"))
+    tracing = verbs.add_parser("tracing", help="measure what tracing costs a request")
+    tracing.add_argument("--store", type=Path, default=Path("model_store"))
     verbs.add_parser("routing", help="measure what routing costs a request")
     verbs.add_parser("prediction-log", help="measure what the prediction log costs a request")
     verbs.add_parser("watching", help="measure what it costs to look at answers: classes, confidence, drift")
@@ -61,6 +63,11 @@ def main() -> None:
         return
     if shutil.which("wrk") is None:
         sys.exit("wrk is missing: `make system-packages` installs it (Debian's package wrk)")
+    if options.verb == "tracing":
+        from benchmarks.tracing import run_tracing  # noqa: PLC0415
+
+        run_tracing(options.store)
+        return
     if options.verb == "bench":
         sys.exit(run_bench(MODES[options.mode], options.only, fresh=options.fresh, publish=options.publish))
     if options.verb == "peers":

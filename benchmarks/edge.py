@@ -5,8 +5,8 @@ Beside it a bare ASGI application under the same server; each has one core, and 
 
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -28,6 +28,7 @@ class Edge:
     workload: Workload
     clients: tuple[int, ...]
     seconds: float
+    options: Mapping[str, str] = field(default_factory=dict)  # the gateway's settings, over its defaults
 
     @property
     def key(self) -> str:
@@ -48,7 +49,9 @@ class Edge:
         endpoint = Endpoint(port, "/predict", self.workload.content_type, self.workload.bodies())
         command: list[str | Path] = ["taskset", "-c", str(cores[0]), PYTHON, "-m", "benchmarks.edge_server", self.kind]
         log = WORK / "logs" / f"edge-{self.kind}.log"
-        with running([*command, self.workload.store, str(port)], log, {"PYTHONPATH": str(ROOT)}) as process:
+        with running(
+            [*command, self.workload.store, str(port)], log, {"PYTHONPATH": str(ROOT), **self.options}
+        ) as process:
             deadline = time.monotonic() + START_SECONDS
             while not _answers(endpoint):
                 if time.monotonic() > deadline or not process.is_running():

@@ -11,8 +11,9 @@ import uvicorn
 from pydantic import ValidationError
 
 from service.cli.commands import add_verbs, run
+from service.environment import env_name
 from service.logs import configure_logging
-from service.settings import SECRETS, Settings, env_name, explain
+from service.settings import SECRETS, Settings, explain
 
 logger = logging.getLogger(__name__)
 

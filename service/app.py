@@ -33,9 +33,9 @@ from service.ledger import Ledger
 from service.logs import AccessLog
 from service.metrics import Metrics
 from service.operations import Operations
+from service.parts import make_prediction_log, make_seam, make_tracing
 from service.peers import Peers
 from service.policy_metrics import PolicyMetrics
-from service.prediction_log.records import NoLog, PredictionLog
 from service.receipts import Receipts
 from service.registry import Registry
 from service.rollouts import RolloutOperations
@@ -43,48 +43,11 @@ from service.router import Router
 from service.settings import Settings
 from service.shadow import Shadows
 from service.store import StateStore
-from service.torchserve.grpc import GrpcBackend
-from service.torchserve.management import TorchServeControl
-from service.torchserve.rest import RestBackend
-from service.workers.backend import Workers
 
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions loaded, shows what is going on."
 RECEIPTS = "receipts"  # the name of the key that signs the ids of answers
-# TorchServe kills a worker that passes its response timeout. The gateway gives up first, and says so.
-RESPONSE_TIMEOUT_MARGIN_SECONDS = 30
-
-
-def make_seam(settings: Settings, metrics: Metrics) -> tuple[Backend, ModelControl]:
-    """Return the backend that the settings name, and its control."""
-    if settings.backend == "workers":
-        workers = Workers(settings, metrics)
-        return workers, workers
-    host = settings.torchserve_host
-    control = TorchServeControl(
-        f"http://{settings.torchserve_host}:{settings.torchserve_management_port}",
-        load_timeout_seconds=settings.load_timeout_seconds,
-        response_timeout_seconds=settings.backend_timeout_ms // 1000 + RESPONSE_TIMEOUT_MARGIN_SECONDS,
-    )
-    if settings.backend == "rest":
-        return RestBackend(host, settings.torchserve_rest_port), control
-    return GrpcBackend(f"{host}:{settings.torchserve_grpc_port}"), control
-
-
-def make_prediction_log(settings: Settings, metrics: Metrics) -> PredictionLog:
-    """Return the log that the settings ask for."""
-    if settings.prediction_log_dir is None:
-        return NoLog()
-    from service.prediction_log.log import ParquetLog  # noqa: PLC0415 - an extra brings what it needs
-
-    return ParquetLog(
-        settings.prediction_log_dir,
-        settings.prediction_log_max_bytes,
-        settings.prediction_log_sample,
-        settings.prediction_log_inputs,
-        metrics,
-    )
 
 
 def create_app(
@@ -115,11 +78,13 @@ def create_app(
     fleet = Fleet(settings, backend, control, registry, Peers(ledger, gateway_name), metrics)
     router = Router(fleet, registry, settings.default_model)
     shadows = Shadows(fleet, registry, metrics, settings.deadline_ms)
+    tracing = make_tracing(settings, metrics, gateway_name)
     conductor = Conductor(fleet, registry, shadows, ledger, gateway_name)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await pages.start()
+        tracing.start()
         await fleet.start()
         await conductor.start()
         prediction_log.start()
@@ -130,6 +95,7 @@ def create_app(
             # The server has let requests end, or cut them off at drain_seconds: nobody waits for a batch any more.
             await fleet.close(drain_seconds=0)
             await asyncio.to_thread(prediction_log.close)
+            await tracing.close()
             await pages.close()
             logger.info("torchgate has stopped; nothing is left in progress")
 
@@ -139,19 +105,15 @@ def create_app(
         description=DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
+        # What it would record are the requests that come as far as its routing; the edge records all of them, once.
+        telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
     problems.install(app)
     access = Access(settings)
     operations = Operations(settings, fleet, registry)
     rollouts = RolloutOperations(operations, fleet, registry, conductor)
     changes = admin_route(access, operations, registry)
-    limits = PredictLimits(
-        body=BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds),
-        max_buffered_bytes=settings.max_buffered_bytes,
-        deadline_ms=settings.deadline_ms,
-        max_deadline_ms=settings.max_deadline_ms,
-    )
-    predict = PredictApplication(router, shadows, receipts, prediction_log, access, metrics, limits)
+    predict = PredictApplication(router, shadows, receipts, prediction_log, access, metrics, predict_limits(settings))
     app.include_router(predict_routes(predict))
     app.include_router(model_routes(fleet, registry, router, shadows))
     app.include_router(quality_routes(router))
@@ -162,4 +124,15 @@ def create_app(
     feedback = Feedback(fleet, ledger, receipts, prediction_log, settings.feedback_seconds)
     app.include_router(feedback_routes(access, feedback))
     app.include_router(health_routes(fleet, router, pages))
-    return Edge(app, {("POST", PATH): predict}, metrics, AccessLog(settings.log_level))
+    access_log = AccessLog(settings.log_level, settings.slow_request_ms)
+    return Edge(app, {("POST", PATH): predict}, metrics, access_log, tracing)
+
+
+def predict_limits(settings: Settings) -> PredictLimits:
+    """Return what one request may ask for."""
+    return PredictLimits(
+        body=BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds),
+        max_buffered_bytes=settings.max_buffered_bytes,
+        deadline_ms=settings.deadline_ms,
+        max_deadline_ms=settings.max_deadline_ms,
+    )

@@ -22,6 +22,7 @@ class BatchOptions:
 
     top_k: int
     probabilities: bool = False
+    headers: Sequence[tuple[str, str]] = ()  # of its trace, where the way has headers
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from service.backend import BatchAnswer
+from service.batch_trace import BatchTrace
 from service.forecast import Expectation, Forecast
 from service.metric_labels import CloseReason
 from service.queue import BatchLimits, Item, ItemQueue
@@ -17,6 +19,13 @@ class Batch:
     limit: int  # of images, when it was formed
     is_repeated: bool = False  # as it is, because its worker died
     expected: Expectation | None = None  # while it is in flight
+    trace: BatchTrace | None = None  # while it is in flight, if one of its requests is recorded
+
+    def end_trace(self, now: float, answer: BatchAnswer | None, error: str | None = None) -> None:
+        """Record that it was answered, or why not."""
+        if self.trace is not None:
+            trace, self.trace = self.trace, None
+            trace.end(now, self.limit, self.reason, answer, error)
 
 
 class BatchFormer:

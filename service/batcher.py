@@ -14,6 +14,7 @@ from functools import partial
 
 from service.backend import Backend, BatchAnswer, BatchOptions, Target
 from service.batch import Batch, BatchFormer
+from service.batch_trace import send
 from service.circuit import Circuit
 from service.errors import (
     BackendError,
@@ -26,7 +27,7 @@ from service.errors import (
     QueueFull,
 )
 from service.forecast import Forecast
-from service.queue import BatchLimits, Call, Item, ItemQueue
+from service.queue import BatchLimits, BatchTimes, Call, Item, ItemQueue
 from service.version_metrics import VersionMetrics
 
 logger = logging.getLogger(__name__)
@@ -210,10 +211,12 @@ class Batcher:
     async def _run(self, batch: Batch) -> None:
         started = self._clock()
         self._metrics.batch_size.observe(len(batch.items))
+        batch.trace = send(self.target, batch.items, started)
         try:
-            answer = await self._ask(batch.items)
+            answer = await self._ask(batch.items, () if batch.trace is None else batch.trace.span.headers())
         except BackendError as error:
             self._metrics.backend_error(error.code)
+            batch.end_trace(self._clock(), None, error.code)
             self._end(batch)
             self._retry_or_refuse(batch, error)
             return
@@ -224,8 +227,8 @@ class Batcher:
         # The worker's next batch first: it goes out in the first step of a task that was made just now.
         asyncio.get_running_loop().call_soon(self._deliver, batch, answer, started, seconds)
 
-    async def _ask(self, items: Sequence[Item]) -> BatchAnswer:
-        options = BatchOptions(top_k=max(item.call.top_k for item in items))
+    async def _ask(self, items: Sequence[Item], headers: Sequence[tuple[str, str]]) -> BatchAnswer:
+        options = BatchOptions(max(item.call.top_k for item in items), headers=headers)
         timeout_seconds = self._limits.backend_timeout_ms / 1000
         answer = await self._backend.predict(self.target, [item.payload for item in items], options, timeout_seconds)
         if len(answer.results) != len(items):
@@ -243,6 +246,7 @@ class Batcher:
         if batch.expected is not None:  # cancelled, or a mistake of ours or of the backend
             self._end(batch)
             error: GatewayError = Draining() if task.cancelled() else InternalError()
+            batch.end_trace(self._clock(), None, error.code)
             for item in batch.items:
                 item.call.answer(item.index, error)
         if not task.cancelled() and (cause := task.exception()) is not None:
@@ -262,15 +266,14 @@ class Batcher:
         num_items = len(batch.items)
         first = batch.items[0].call
         self._forecast.compare(first.foreseen_seconds, started + seconds - first.submitted_at)
+        times = BatchTimes(started, seconds, answer.decode_seconds, answer.compute_seconds)
         for call in {item.call for item in batch.items}:
-            call.num_batches += 1
-            call.largest_batch = max(call.largest_batch, num_items)
-            call.compute_seconds = max(call.compute_seconds, seconds)
-            call.batch_limit, call.close_reason = batch.limit, batch.reason
+            call.note(num_items, batch.limit, batch.reason, times)
         for item, result in zip(batch.items, answer.results, strict=True):
             item.call.queue_seconds = max(item.call.queue_seconds, started - item.queued_at)
             item.call.answer(item.index, result)
         self.watch(answer)
+        batch.end_trace(started + seconds, answer)
 
     def _retry_or_refuse(self, batch: Batch, error: BackendError) -> None:
         """Try again in halves what one image may have spoilt for all; answer the others with `error`."""

@@ -210,6 +210,12 @@ class Metrics:
             _VERSION,
             registry=registry,
         )
+        self.trace_spans = Counter(
+            "torchgate_trace_spans_total",
+            "Spans by what became of them: exported, dropped (too many waited), failed (no collector took them).",
+            ("result",),
+            registry=registry,
+        )
         self.model_info = Info("torchgate_model", "What a version is.", _VERSION, registry=registry)
         self.processes = Gauge("torchgate_processes", "Gateway processes that run.", registry=registry)
         self.processes.set(1)

@@ -9,6 +9,7 @@ from service.backend import ItemError, ItemResult
 from service.errors import GatewayError
 from service.metric_labels import CloseReason
 from service.schemas import Priority
+from service.tracing import OpenSpan
 
 _sequence = count()
 
@@ -33,6 +34,16 @@ def _told() -> None:
     """Do nothing: who wanted to know has been told."""
 
 
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """When a batch was sent, for how long it was away, and what of that its worker spent on it."""
+
+    sent_at: float
+    seconds: float
+    decode_seconds: float
+    compute_seconds: float
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One caller's images: filled result by result, done when the last is in or when nobody wants them any more."""
@@ -42,6 +53,7 @@ class Call:
     deadline: float  # time.monotonic(); the event loop's own clock ticks in milliseconds
     on_done: Callable[[], None]  # called once, at the end; must not raise
     priority: Priority = "normal"
+    span: OpenSpan | None = None  # of the request, if it is recorded
     is_done: bool = False
     error: Exception | None = None  # why it ended before its last result
     results: list[ItemResult | GatewayError | None] = field(init=False)
@@ -55,6 +67,8 @@ class Call:
     num_batches: int = 0
     batch_limit: int = 0  # of its last batch, like the next
     close_reason: CloseReason = "idle"
+    sent_at: float = 0.0  # when its last batch went to the backend; 0 before
+    last_batch: BatchTimes | None = None  # that was answered
     submitted_at: float = 0.0
     foreseen_seconds: float = 0.0  # until it is answered; 0 where nothing was ahead
 
@@ -69,6 +83,13 @@ class Call:
             if isinstance(image, ItemError):
                 self.answer(index, image)
         return [None if isinstance(image, ItemError) else image for image in images]
+
+    def note(self, num_items: int, limit: int, reason: CloseReason, times: BatchTimes) -> None:
+        """Take in what is known of a batch that has answers for it."""
+        self.num_batches += 1
+        self.largest_batch = max(self.largest_batch, num_items)
+        self.compute_seconds = max(self.compute_seconds, times.seconds)
+        self.batch_limit, self.close_reason, self.last_batch = limit, reason, times
 
     def answer(self, index: int, result: ItemResult | GatewayError) -> None:
         """Put in one image's result; the last one ends the call."""

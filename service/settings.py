@@ -1,20 +1,22 @@
 """Every option of the gateway, once: name, default, unit, help, bounds and cross-checks."""
 
-import os
-import shutil
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.environment import (
+    PREFIX,
+    env_name,
+    require_collector,
+    require_key,
+    require_log_folder,
+    require_worker_python,
+)
 from service.objectives import Objectives
 
 MEBIBYTE = 1024 * 1024
-PREFIX = "TORCHGATE_"
-LEAST_KEY_BYTES = 16
 # The fastest alert means 14.4 times the allowed share: with less than this it could not go off if all requests failed.
 LEAST_OBJECTIVE = 0.94
 STATE_FILE = "torchgate.db"
@@ -35,6 +37,27 @@ class Settings(BaseSettings):
         description="Processes that share the port; more than one needs the backend grpc or rest.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
+
+    slow_request_ms: int = Field(
+        1000,
+        ge=0,
+        description="A prediction that takes longer once its body is there is logged as a warning that says where the "
+        "time went, at most 10 a second; 0 logs none.",
+    )
+    tracing: Literal["off", "otlp"] = Field(
+        "off",
+        description="Where spans go: nowhere, or to an OpenTelemetry collector (OTLP over gRPC; extra `tracing`).",
+    )
+    tracing_endpoint: str = Field(
+        "http://127.0.0.1:4317", description="The collector, `http://host:port`; `https://` for TLS."
+    )
+    tracing_sample_ratio: float = Field(
+        1,
+        allow_inf_nan=False,
+        ge=0,
+        le=1,
+        description="Share of the requests that are recorded; one with a `traceparent` is if its caller says so.",
+    )
 
     model_store: Path = Field(Path("model_store"), description="Folder of the archives and their manifest.json.")
     manifest_key_file: Path | None = Field(
@@ -208,56 +231,24 @@ class Settings(BaseSettings):
                     f"{env_name(larger)}={getattr(self, larger)}"
                 )
         if self.manifest_key_file is not None:
-            self._check_manifest_key(self.manifest_key_file)
+            require_key(self.manifest_key_file)
         if self.backend == "workers":
             if self.processes > 1:
                 raise ValueError(
                     f"{env_name('processes')}={self.processes} needs {env_name('backend')}=grpc or rest: with "
                     "workers, every process would start its own"
                 )
-            self._check_worker_python()
+            require_worker_python(self.worker_python)
         if self.prediction_log_dir is not None:
-            self._check_prediction_log(self.prediction_log_dir)
+            require_log_folder(self.prediction_log_dir)
+            if self.prediction_log_inputs == "image" and self.prediction_log_max_bytes < 2 * self.max_body_bytes:
+                raise ValueError(
+                    f"{env_name('prediction_log_max_bytes')}={self.prediction_log_max_bytes} must be at least twice "
+                    f"{env_name('max_body_bytes')}={self.max_body_bytes} where images are logged"
+                )
+        if self.tracing == "otlp":
+            require_collector(self.tracing_endpoint)
         return self
-
-    def _check_manifest_key(self, path: Path) -> None:
-        try:
-            num_bytes = len(path.read_bytes().strip())
-        except OSError as error:
-            raise ValueError(f"{env_name('manifest_key_file')}={path}: {error.strerror}") from error
-        if num_bytes < LEAST_KEY_BYTES:
-            raise ValueError(f"{env_name('manifest_key_file')}={path}: {num_bytes} bytes, at least {LEAST_KEY_BYTES}")
-
-    def _check_prediction_log(self, folder: Path) -> None:
-        if find_spec("pyarrow") is None:
-            raise ValueError(
-                f"{env_name('prediction_log_dir')}={folder}: {sys.executable} has no pyarrow; install the extra "
-                "'prediction-log'"
-            )
-        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-        if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-            raise ValueError(f"{env_name('prediction_log_dir')}={folder}: nothing can be written into {there}")
-        if self.prediction_log_inputs == "image" and self.prediction_log_max_bytes < 2 * self.max_body_bytes:
-            raise ValueError(
-                f"{env_name('prediction_log_max_bytes')}={self.prediction_log_max_bytes} must be at least twice "
-                f"{env_name('max_body_bytes')}={self.max_body_bytes} where images are logged"
-            )
-
-    def _check_worker_python(self) -> None:
-        """See that the workers' Python is there; only the gateway's own can be asked for torchserve without a start."""
-        if self.worker_python is not None:
-            if shutil.which(self.worker_python) is None:
-                raise ValueError(f"{env_name('worker_python')}={self.worker_python} cannot be run")
-        elif missing := [name for name in ("ts", "torch", "yaml") if find_spec(name) is None]:
-            raise ValueError(
-                f"{env_name('backend')}=workers: {sys.executable} has no {', '.join(missing)}; install the extra "
-                f"'torchserve' or name a Python that has it in {env_name('worker_python')}"
-            )
-
-
-def env_name(field: str) -> str:
-    """Return the environment variable that sets `field`."""
-    return PREFIX + field.upper()
 
 
 def explain(error: ValidationError) -> str:

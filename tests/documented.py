@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from service import errors
 from service.api.edge import Edge
 from service.app import create_app
+from service.environment import env_name
 from service.metrics import Metrics
-from service.settings import Settings, env_name
+from service.settings import Settings
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.torchserve_process import ROOT
 

@@ -19,6 +19,7 @@ FORBIDDEN = {
 WORKERS_PROGRAM = ROOT / "service" / "workers" / "launch.py"
 # Inside the gateway: a module may import only modules of a lower or the same rank; nothing below app knows HTTP.
 RANKS = {
+    "environment": 0,
     "settings": 0,
     "objectives": 0,
     "errors": 0,
@@ -55,7 +56,11 @@ RANKS = {
     "cost": 1,
     "circuit": 1,
     "forecast": 2,
+    "trace_context": 0,
+    "tracing": 1,
+    "otlp": 3,
     "queue": 3,
+    "batch_trace": 4,
     "deadlines": 4,
     "batch": 4,
     "batcher": 4,
@@ -74,6 +79,7 @@ RANKS = {
     "shadow": 8,
     "cli": 1,
     "api": 11,
+    "parts": 11,
     "app": 12,
     "processes": 13,
     "__main__": 13,
@@ -95,6 +101,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
         "service/hub.py",
     ),
     "pyarrow": "service/prediction_log/columns.py",
+    "opentelemetry": "service/otlp.py",
 }
 
 

@@ -13,10 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.ids import new_id
 from service.api.problems import problem, problem_response
 from service.api.protocol import WHEN_GONE, WholeRequest
+from service.api.request_span import end_request
 from service.errors import Draining, InternalError
-from service.logs import AccessLog
+from service.logs import AccessLog, Breakdown
 from service.metric_labels import PREDICT_CODES
 from service.metrics import Metrics
+from service.trace_context import TRACEPARENT, read_context
+from service.tracing import OpenSpan, Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +50,19 @@ class Edge:
     """
 
     def __init__(
-        self, app: ASGIApp, shortcuts: Mapping[tuple[str, str], Shortcut], metrics: Metrics, log: AccessLog
+        self,
+        app: ASGIApp,
+        shortcuts: Mapping[tuple[str, str], Shortcut],
+        metrics: Metrics,
+        log: AccessLog,
+        tracing: Tracing,
     ) -> None:
         self._app = app
         self._shortcuts = shortcuts
         self.whole_routes = frozenset((method.encode(), path.encode()) for method, path in shortcuts)
         self._metrics = metrics
         self._log = log
+        self._tracing = tracing
         self._num_in_progress = 0
         metrics.http_in_progress.set_function(lambda: self._num_in_progress)
         for method, path in shortcuts:
@@ -66,6 +75,8 @@ class Edge:
             await self._app(scope, receive, send)
             return
         exchange = Exchange(scope, receive, send)
+        if exchange.path not in QUIET_ROUTES:
+            exchange.span = self._tracing.begin(exchange.context)
         self._num_in_progress += 1
         try:
             app = self._shortcuts.get((exchange.method, scope["path"]), self._app)
@@ -79,7 +90,7 @@ class Edge:
                 await problem_response(Draining(), scope)(scope, exchange.receive, exchange.send)
         except Exception:
             # The border: nothing may pass it, the caller gets no internals and the log gets the cause.
-            logger.exception("unexpected error", extra={"request_id": exchange.request_id})
+            logger.exception("unexpected error", extra=exchange.ids())
             if exchange.status is None:
                 await problem_response(InternalError(), scope)(scope, exchange.receive, exchange.send)
         finally:
@@ -94,19 +105,24 @@ class Edge:
     def answer_whole(self, request: WholeRequest) -> None:
         """Answer a request that is there with its body; see service.api.protocol."""
         exchange = WholeExchange(self, request)
+        exchange.span = self._tracing.begin(exchange.context)
         self._num_in_progress += 1
         exchange.run(self._shortcuts[exchange.method, exchange.route].answer_whole, exchange)
 
     def ended(self, exchange: "AnyExchange") -> None:
         """Measure and log a request that was answered or left."""
         self._num_in_progress -= 1
-        seconds = time.monotonic() - exchange.started
+        now = time.monotonic()
+        seconds = now - exchange.started
         method, route, code = exchange.method, exchange.route, exchange.status or CLIENT_CLOSED
         self._metrics.http_request(method, route, code, seconds)
+        if exchange.span is not None:
+            exchange.end_span(now)
         level = "debug" if route in QUIET_ROUTES else "info"
-        if self._log.is_enabled_for(level):
+        slow = self._log.if_slow(seconds, exchange.breakdown, exchange.started, now)
+        if slow or self._log.is_enabled_for(level):
             fields = {
-                "request_id": exchange.request_id,
+                **exchange.ids(),
                 "method": method,
                 "route": route,
                 "code": code,
@@ -115,31 +131,61 @@ class Edge:
             }
             if exchange.error_code is not None:
                 fields["error_code"] = exchange.error_code
-            self._log.write(level, fields)
+            self._log.write("warning" if slow else level, "slow request" if slow else "request", {**fields, **slow})
 
 
 class AnyExchange:
     """One request and its answer, and what the log says of them."""
 
-    def __init__(self, method: str, headers: dict[bytes, bytes]) -> None:
+    def __init__(self, method: str, path: str, query_string: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         self.started = time.monotonic()
         self.method = method
         self.route = "unmatched"
-        self.headers = headers  # of several with one name the last
-        given = headers.get(b"x-request-id")
+        self.path = path
+        self.query_string = query_string
+        self.headers = dict(headers)  # of several with one name the last
+        given = self.headers.get(b"x-request-id")
         self.request_id = given.decode() if given is not None and REQUEST_ID.fullmatch(given) else new_id()
         self.status: int | None = None
         self.error_code: str | None = None
         self.log: Mapping[str, Any] = {}
+        self.breakdown: Breakdown | None = None  # of a prediction
+        self.context = read_context(headers) if TRACEPARENT in self.headers else None
+        self.span: OpenSpan | None = None  # if it is recorded
+
+    def ids(self) -> dict[str, Any]:
+        """Return what a log line finds the request by."""
+        if self.span is not None:
+            return {"request_id": self.request_id, "trace_id": self.span.trace_id, "span_id": self.span.span_id}
+        if self.context is not None:
+            return {"request_id": self.request_id, "trace_id": self.context.trace_id}
+        return {"request_id": self.request_id}
+
+    def end_span(self, now: float) -> None:
+        """Record the request."""
+        assert self.span is not None
+        end_request(
+            self.span,
+            method=self.method,
+            route=self.route,
+            path=self.path,
+            query=self.query_string,
+            headers=self.headers,
+            request_id=self.request_id,
+            status=None if self.status == CLIENT_CLOSED else self.status,
+            error_code="client_closed" if self.status == CLIENT_CLOSED else self.error_code,
+            started=self.started,
+            ended=now,
+        )
 
 
 class WholeExchange(AnyExchange):
     """A request that came in one piece."""
 
     def __init__(self, edge: Edge, request: WholeRequest) -> None:
-        super().__init__(request.method.decode(), dict(request.headers))
-        self.route = request.path.decode()
-        self.query_string = request.query_string
+        path = request.path.decode()
+        super().__init__(request.method.decode(), path, request.query_string, request.headers)
+        self.route = path
         self.body = request.body
         self.when_gone = request.when_gone
         self._edge = edge
@@ -150,7 +196,7 @@ class WholeExchange(AnyExchange):
         try:
             step(*arguments)
         except Exception:
-            logger.exception("unexpected error", extra={"request_id": self.request_id})
+            logger.exception("unexpected error", extra=self.ids())
             if self.status is None:
                 self.error_code = InternalError.code
                 self.answer(*problem(InternalError(), self.request_id))
@@ -173,7 +219,7 @@ class Exchange(AnyExchange):
     """A request and its answer as they pass in ASGI's messages; applications find it in the scope's state."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        super().__init__(scope["method"], dict(scope["headers"]))
+        super().__init__(scope["method"], scope["path"], scope["query_string"], scope["headers"])
         scope["state"]["exchange"] = self
         # Takes what is to be called if the client leaves; None ends that.
         self.when_gone: Callable[[Callable[[], None] | None], None] = scope["extensions"][WHEN_GONE]

@@ -130,7 +130,7 @@ class PredictApplication:
             prediction = self._accept(exchange.query_string, exchange.headers)
             reader.take(exchange.body)
             images = prediction.split(exchange.body, exchange.headers)
-            exchange.log = prediction.log
+            _introduce(prediction, exchange)
             exchange.when_gone(prediction.leave)
             prediction.start(images, partial(exchange.run, self._end_whole, exchange, prediction, reader))
         except GatewayError as error:
@@ -158,7 +158,7 @@ class PredictApplication:
                 body = await reader.read(exchange.receive, exchange.headers)
             images = prediction.split(body, exchange.headers)
             del body
-            exchange.log = prediction.log
+            _introduce(prediction, exchange)
             await _concluded(prediction, images, exchange)
         except GatewayError as error:
             await exchange.answer(*self._refusal(error, exchange))
@@ -205,6 +205,12 @@ class PredictApplication:
             self._metrics.rejected.labels(reason).inc()
         exchange.error_code = error.code
         return problem(error, exchange.request_id)
+
+
+def _introduce(prediction: Prediction, exchange: AnyExchange) -> None:
+    """Tell the one what is recorded of the other."""
+    prediction.span = exchange.span
+    exchange.log, exchange.breakdown = prediction.log, prediction.breakdown
 
 
 async def _concluded(prediction: Prediction, images: Images, exchange: Exchange) -> None:

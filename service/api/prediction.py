@@ -23,6 +23,7 @@ from service.receipts import Receipts
 from service.request_errors import ImageRejected
 from service.schemas import Priority
 from service.shadow import Copied, Shadows
+from service.tracing import OpenSpan
 
 Images = Sequence[bytes | ItemError]
 # What tells something about the version: not what the caller did wrong, nor what was refused at the door.
@@ -50,6 +51,7 @@ class Prediction:
     _images: Images = ()  # kept for the copies and for the prediction log
     error: Exception | None = None  # what the request ended with instead of an answer
     log: Mapping[str, Any] = field(default_factory=dict)
+    span: OpenSpan | None = None  # if it is recorded
 
     def arriving(self) -> AbstractContextManager[None]:
         """Return what holds the version while the body is on its way."""
@@ -68,7 +70,7 @@ class Prediction:
         self._started = time.monotonic()
         if self._copied_to or self._prediction_log.keeps_inputs:
             self._images = images
-        call = self._call = Call(len(images), self._top_k, self._deadline, on_end, self._priority)
+        call = self._call = Call(len(images), self._top_k, self._deadline, on_end, self._priority, self.span)
         payloads = call.sift(images)
         if call.is_done:
             return
@@ -87,6 +89,8 @@ class Prediction:
         """Take in that it has ended: what it ended with, and count it by that."""
         call, metrics = self._call, self._deployment.metrics
         self.error = call.error or _why_none_is_answered(call)
+        if self.span is not None:
+            self._describe(self.span)
         outcome = _outcome(self.error)
         metrics.requests[outcome].inc()
         seconds = self._seconds = time.monotonic() - self._started
@@ -109,6 +113,42 @@ class Prediction:
         classes = deployment.contract.classes
         self._prediction_log.answered(answer_id, deployment.target, classes, call.results, self._seconds, self._images)
         return 200, answer_headers(deployment, call, len(body)), body
+
+    def _describe(self, span: OpenSpan) -> None:
+        """Note on the request's span what became of its images."""
+        call, target = self._call, self._deployment.target
+        span.attributes = {
+            "torchgate.model.name": target.model,
+            "torchgate.model.version": target.version,
+            "torchgate.num_images": call.num_items,
+            "torchgate.batch.size": call.largest_batch,
+            "torchgate.queue.wait_ms": round(call.queue_seconds * 1000, 3),
+        }
+        if isinstance(self.error, DeadlineExceeded | ClientDisconnect) and not call.sent_at:
+            span.child().end("queue", "internal", self._started, time.monotonic(), {}, error="not_sent")
+
+    def breakdown(self, arrived: float, ended: float) -> Mapping[str, float]:
+        """Return where the time of a request went that came at `arrived` and was answered at `ended`.
+
+        Of several batches it is the last one that counts. `batch_wait_ms` is what the backend kept the batch for
+        beyond what its worker spent on it: the way, and its turn behind others.
+        """
+        call, parts = self._call, {"read": self._started - arrived}
+        if call.last_batch is not None:
+            times = call.last_batch
+            handler_seconds = times.decode_seconds + times.compute_seconds
+            parts |= {
+                "queue": times.sent_at - self._started,
+                "batch_wait": max(times.seconds - handler_seconds, 0.0),
+                "decode": times.decode_seconds,
+                "compute": times.compute_seconds,
+                "serialise": ended - times.sent_at - times.seconds,
+            }
+        elif call.sent_at:
+            parts |= {"queue": call.sent_at - self._started, "batch_wait": ended - call.sent_at}
+        else:
+            parts["queue"] = ended - self._started
+        return {f"{name}_ms": round(seconds * 1000, 3) for name, seconds in parts.items()}
 
 
 def _why_none_is_answered(call: Call) -> GatewayError | None:

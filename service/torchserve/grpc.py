@@ -51,7 +51,9 @@ class GrpcBackend:
         request = PredictionsRequest(model_name=target.model, model_version=target.version, input=fields)
         started = time.monotonic()
         try:
-            response: PredictionResponse = await self._predictions(request, timeout=timeout_seconds)
+            response: PredictionResponse = await self._predictions(
+                request, timeout=timeout_seconds, metadata=options.headers or None
+            )
         except grpc.aio.AioRpcError as error:
             is_late = time.monotonic() - started >= timeout_seconds
             raise _translate(error, is_late, timeout_seconds) from error

@@ -27,7 +27,9 @@ class HttpClient:
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
 
-    async def post(self, path: str, content_type: str, pieces: Sequence[bytes]) -> tuple[int, bytes]:
+    async def post(
+        self, path: str, content_type: str, pieces: Sequence[bytes], headers: Sequence[tuple[str, str]] = ()
+    ) -> tuple[int, bytes]:
         """Send the pieces as one body; return status and body of the answer.
 
         A request on a connection that the server closed in the meantime, as it may, is sent again on a new one.
@@ -36,9 +38,10 @@ class HttpClient:
             OSError: nobody listens there.
             ConnectionEndedError: the answer broke off, or is not HTTP.
         """
-        head = b"POST %b HTTP/1.1\r\n%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n" % (
+        head = b"POST %b HTTP/1.1\r\n%b%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n" % (
             path.encode("ascii"),
             self._host_header,
+            "".join([f"{name}: {value}\r\n" for name, value in headers]).encode("ascii"),
             content_type.encode("ascii"),
             sum(map(len, pieces)),
         )

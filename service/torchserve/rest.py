@@ -37,7 +37,7 @@ class RestBackend:
         try:
             async with asyncio.timeout(timeout_seconds):
                 status, body = await self._client.post(
-                    _path(target), f"multipart/form-data; boundary={boundary}", pieces
+                    _path(target), f"multipart/form-data; boundary={boundary}", pieces, options.headers
                 )
         except TimeoutError as error:
             raise BackendTimeout(round(timeout_seconds * 1000)) from error

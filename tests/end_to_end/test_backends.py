@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from service.app import make_seam
 from service.backend import Backend, BatchOptions, ItemError, ModelControl, ProbabilityVector, Ranking, Target
 from service.errors import BackendError, BackendTimeout, BackendUnavailable
 from service.metrics import Metrics
+from service.parts import make_seam
 from service.settings import Settings
 from tests import images
 from tests.end_to_end.test_images import bars

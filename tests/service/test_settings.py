@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings import Settings, env_name, explain
+from service.environment import env_name
+from service.settings import Settings, explain
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,17 @@ from service.settings import Settings, env_name, explain
             {"TORCHGATE_BACKEND": "workers", "TORCHGATE_WORKER_PYTHON": "/nowhere/python"},
             ["TORCHGATE_WORKER_PYTHON", "/nowhere/python"],
         ),
+        ({"TORCHGATE_TRACING_SAMPLE_RATIO": "1.5"}, ["TORCHGATE_TRACING_SAMPLE_RATIO", "1.5", "less than or equal"]),
+        *(
+            (
+                {"TORCHGATE_TRACING": "otlp", "TORCHGATE_TRACING_ENDPOINT": endpoint},
+                ["TORCHGATE_TRACING_ENDPOINT", endpoint],
+            )
+            for endpoint in (
+                *("collector:4317", "http://", "grpc://collector:4317", "http://collector:port"),
+                *("http://collector:4318/v1/traces", "http://collector:99999"),
+            )
+        ),
         ({"TORCHGATE_DEADLINE_MS": "90000"}, ["TORCHGATE_DEADLINE_MS", "TORCHGATE_MAX_DEADLINE_MS", "60000"]),
     ],
 )
@@ -34,6 +46,13 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, env: dict[str
     text = explain(caught.value)
     for part in named:
         assert part in text, text
+
+
+def test_tracing_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.settings.find_spec", lambda name: None)
+    assert Settings(tracing_endpoint="nowhere").tracing == "off"
+    with pytest.raises(ValidationError, match=r"TORCHGATE_TRACING=otlp .*the extra 'tracing'"):
+        Settings(tracing="otlp")
 
 
 def test_workers_need_torchserve_and_the_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,63 @@
+"""What the settings presuppose: variables' names, files, folders, programs and packages that must be there."""
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+PREFIX = "TORCHGATE_"
+LEAST_KEY_BYTES = 16
+
+
+def env_name(field: str) -> str:
+    """Return the environment variable that sets `field`."""
+    return PREFIX + field.upper()
+
+
+def require_key(path: Path) -> None:
+    """Raise ValueError unless the manifest's key can be read and is long enough."""
+    given = f"{env_name('manifest_key_file')}={path}"
+    try:
+        num_bytes = len(path.read_bytes().strip())
+    except OSError as error:
+        raise ValueError(f"{given}: {error.strerror}") from error
+    if num_bytes < LEAST_KEY_BYTES:
+        raise ValueError(f"{given}: {num_bytes} bytes, at least {LEAST_KEY_BYTES}")
+
+
+def require_worker_python(name: str | None) -> None:
+    """Raise ValueError unless the workers' Python is there; only our own is asked for torchserve, without a start."""
+    if name is not None:
+        if shutil.which(name) is None:
+            raise ValueError(f"{env_name('worker_python')}={name} cannot be run")
+    elif missing := [name for name in ("ts", "torch", "yaml") if find_spec(name) is None]:
+        raise ValueError(
+            f"{env_name('backend')}=workers: {sys.executable} has no {', '.join(missing)}; install the extra "
+            f"'torchserve' or name a Python that has it in {env_name('worker_python')}"
+        )
+
+
+def require_log_folder(folder: Path) -> None:
+    """Raise ValueError unless the prediction log can be written there."""
+    given = f"{env_name('prediction_log_dir')}={folder}"
+    if find_spec("pyarrow") is None:
+        raise ValueError(f"{given}: {sys.executable} has no pyarrow; install the extra 'prediction-log'")
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise ValueError(f"{given}: nothing can be written into {there}")
+
+
+def require_collector(address: str) -> None:
+    """Raise ValueError unless spans can be sent to a collector at this address."""
+    given = f"{env_name('tracing_endpoint')}={address}"
+    try:
+        url = urlsplit(address)
+        is_host = bool(url.hostname) and url.port != 0 and "@" not in url.netloc
+    except ValueError as error:
+        raise ValueError(f"{given}: {error}") from error
+    if url.scheme not in {"http", "https"} or not is_host or url.path.strip("/") or url.query:
+        raise ValueError(f"{given} is no collector's address: http://host:port, or https://host:port")
+    if find_spec("opentelemetry.exporter") is None or find_spec("opentelemetry.exporter.otlp.proto.grpc") is None:
+        raise ValueError(f"{env_name('tracing')}=otlp needs OpenTelemetry's exporter; install the extra 'tracing'")
