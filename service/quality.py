@@ -29,6 +29,7 @@ class Quality:
     def __init__(self, target: Target, contract: Contract, limits: DriftLimits, metrics: QualityMetrics) -> None:
         reference = contract.reference
         self._target = target
+        self._num_classes = len(contract.classes)
         self._metrics = metrics
         self._drift = None if reference is None else Drift(reference, limits)
         self._least_items = limits.window_items // NUM_BLOCKS * LEAST_BLOCKS
@@ -48,9 +49,11 @@ class Quality:
         """Count what was taken."""
         self._stop_timer()
         waiting, self._waiting = self._waiting, []
-        answers: list[Answer] = [
+        best: list[Answer] = [
             result.top_k[0] for results in waiting for result in results if isinstance(result, Ranking)
         ]
+        # A class that the contract does not have was no answer: its caller got a 500.
+        answers = [each for each in best if each[0] < self._num_classes]
         if answers:
             self._metrics.count(answers)
             if self.window.add(answers):
