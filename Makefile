@@ -82,7 +82,8 @@ test: lint ## linters, types and every test that PyPI can equip, a real TorchSer
 system-packages: ## Debian packages that test-system and bench need (uses sudo unless root)
 	@as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; set -x; \
 	$$as_root apt-get update -qq && \
-	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus wrk
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	  prometheus wrk chromium chromium-driver
 
 test-system: setup ## the tests that need system packages; fails, saying what is missing, without them
 	$(BIN)/pytest -m system

@@ -27,6 +27,11 @@ class Access:
         self._is_local = _is_loopback(settings.host)
         self._host = settings.host
 
+    @property
+    def asks_for_key(self) -> bool:
+        """Return whether predictions need a key."""
+        return bool(self._keys)
+
     def require_key(self, headers: Headers) -> None:
         """Raise CredentialsMissing or CredentialsWrong unless a prediction may be asked for."""
         if not self._keys:

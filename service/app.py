@@ -23,6 +23,7 @@ from service.api.models import model_routes
 from service.api.predict import PATH, PredictApplication, PredictLimits, predict_routes
 from service.api.quality import quality_routes
 from service.api.rollouts import rollout_routes, rollout_views
+from service.api.status import status_routes
 from service.backend import Backend, ModelControl
 from service.conductor import Conductor
 from service.database import Database
@@ -42,6 +43,8 @@ from service.rollouts import RolloutOperations
 from service.router import Router
 from service.settings import Settings
 from service.shadow import Shadows
+from service.status.feed import Feed
+from service.status.observer import Observer
 from service.store import StateStore
 
 logger = logging.getLogger(__name__)
@@ -114,16 +117,22 @@ def create_app(
     rollouts = RolloutOperations(operations, fleet, registry, conductor)
     changes = admin_route(access, operations, registry)
     predict = PredictApplication(router, shadows, receipts, prediction_log, access, metrics, predict_limits(settings))
-    app.include_router(predict_routes(predict))
-    app.include_router(model_routes(fleet, registry, router, shadows))
-    app.include_router(quality_routes(router))
-    app.include_router(control_routes(changes, operations, registry))
-    app.include_router(rollout_routes(changes, rollouts, settings.latency_objective_ms))
-    app.include_router(rollout_views(rollouts, registry, ledger))
-    app.include_router(event_routes(registry))
     feedback = Feedback(fleet, ledger, receipts, prediction_log, settings.feedback_seconds)
-    app.include_router(feedback_routes(access, feedback))
-    app.include_router(health_routes(fleet, router, pages))
+    facts = {"version": app.version, "backend": settings.backend, "objective_ms": settings.latency_objective_ms}
+    feed = Feed(Observer(fleet, registry, metrics, PATH, facts).look)
+    for routes in (
+        predict_routes(predict),
+        model_routes(fleet, registry, router, shadows),
+        quality_routes(router),
+        control_routes(changes, operations, registry),
+        rollout_routes(changes, rollouts, settings.latency_objective_ms),
+        rollout_views(rollouts, registry, ledger),
+        event_routes(registry),
+        feedback_routes(access, feedback),
+        health_routes(fleet, router, pages),
+        status_routes(feed, asks_for_key=access.asks_for_key),
+    ):
+        app.include_router(routes)
     access_log = AccessLog(settings.log_level, settings.slow_request_ms)
     return Edge(app, {("POST", PATH): predict}, metrics, access_log, tracing)
 

@@ -22,6 +22,7 @@ GatewayError
 ├── NotReady                     503  repeat it later
 ├── CircuitOpen                  503  repeat it later
 ├── Draining                     503  repeat it later, elsewhere
+├── ListenersFull                503  repeat it later
 ├── BackendError                      a batch as a whole got no answer; raised by backends alone
 │   ├── BackendUnavailable       503
 │   │   └── WorkerDied           503
@@ -124,6 +125,17 @@ class Draining(GatewayError):
     status = 503
     code = "draining"
     sentence = "The gateway is shutting down."
+
+
+@dataclass(eq=False)
+class ListenersFull(GatewayError):
+    """As many listen to the status events as may."""
+
+    most: int
+    status = 503
+    code = "listeners_full"
+    sentence = "{most} listen to the status events already, the most that is allowed; try again later."
+    retry_after_seconds = 10
 
 
 class BackendError(GatewayError):

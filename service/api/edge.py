@@ -24,7 +24,7 @@ from service.tracing import OpenSpan, Tracing
 logger = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
+QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics", "/", "/status", "/status/events"})
 CLIENT_CLOSED = 499  # nginx's number for a client that left before its answer
 # A client that is still sending when it is refused gets this much more patience, so that it reads the refusal
 # instead of a connection reset (RFC 9112, section 9.6).

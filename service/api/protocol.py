@@ -14,7 +14,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 KIBIBYTE = 1024
 LAST_LOOK_SECONDS = 0.05  # a loop that was held up rings its timers before it reads what came meanwhile
 UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
-WHEN_GONE = "torchgate.when_gone"  # in a scope's extensions: takes what is to be called if the client leaves
+# In a scope's extensions:
+WHEN_GONE = "torchgate.when_gone"  # takes what is to be called if the client leaves
+WHEN_STOPPING = "torchgate.when_stopping"  # takes what is to be called if the server begins to stop
+HANG_UP = "torchgate.hang_up"  # ends the connection, whatever is still to be sent
 
 
 class _NobodyWaits:
@@ -91,6 +94,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._is_between_messages = True
         self._alarm: asyncio.TimerHandle | None = None
         self.when_gone: Callable[[], None] | None = None  # called if the client leaves before its answer
+        self.when_stopping: Callable[[], None] | None = None
         self._whole_routes: frozenset[tuple[bytes, bytes]] = getattr(self.app, "whole_routes", frozenset())
         # Of a body, as long as all of it may come together with its head.
         self._pieces: list[bytes] | None = None
@@ -107,6 +111,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.when_gone is not None:
             self.when_gone()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Have the answer be the last, and come to its end if it has none of its own; who does not read it is left."""
+        super().shutdown()
+        if self.when_stopping is not None:
+            self.when_stopping()
+            if self.flow.write_paused:
+                self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
         """Hang up on who asks no more; a request that came while the loop was held up is read first."""
@@ -183,13 +195,20 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Hand the request to the application as ASGI has it, with the pieces of its body that have come."""
         pieces, self._pieces = self._pieces or (), None
         super().on_headers_complete()
-        extensions: Any = {WHEN_GONE: self._set_when_gone}
+        extensions: Any = {
+            WHEN_GONE: self._set_when_gone,
+            WHEN_STOPPING: self._set_when_stopping,
+            HANG_UP: self.transport.abort,
+        }
         self.scope["extensions"] = extensions
         for piece in pieces:
             super().on_body(piece)
 
     def _set_when_gone(self, call: Callable[[], None] | None) -> None:
         self.when_gone = call
+
+    def _set_when_stopping(self, call: Callable[[], None] | None) -> None:
+        self.when_stopping = call
 
     def _set_alarm(self) -> None:
         self._alarm = self.loop.call_later(self.max_head_seconds, self._ring)
