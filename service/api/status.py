@@ -24,10 +24,11 @@ class EventStream(Response):
 
     media_type = EVENT_STREAM
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, longest_write_seconds: float = LONGEST_WRITE_SECONDS) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._feed = feed
+        self._longest_write_seconds = longest_write_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one listener; a problem if there are too many."""
@@ -36,7 +37,7 @@ class EventStream(Response):
         loop = asyncio.get_running_loop()
 
         async def write(body: bytes, *, is_last: bool = False) -> None:
-            alarm = loop.call_later(LONGEST_WRITE_SECONDS, hang_up)
+            alarm = loop.call_later(self._longest_write_seconds, hang_up)
             try:
                 await send({"type": "http.response.body", "body": body, "more_body": not is_last})
             finally:

