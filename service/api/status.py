@@ -84,6 +84,7 @@ def status_routes(feed: Feed, *, asks_for_key: bool) -> APIRouter:
 
     @routes.get(
         "/status/events",
+        status_code=200,
         response_class=EventStream,
         responses={200: {"content": {EVENT_STREAM: {}}}, **problem_responses(503)},
     )

@@ -65,29 +65,20 @@ class Observer:
         last, first = self._keep(reading)
         seconds = reading.time - first.time
         edges, sizes = _edges(deployments)
+        versions = []
+        for deployment in deployments:
+            target = deployment.target
+            state = self._registry.models.get(target.model, ModelState(target.model))
+            counted = reading.versions[target].since(first.versions.get(target))
+            scores = drift.get((target.model, target.version), {})
+            versions.append(shown_version(deployment, state, counted, seconds, edges, scores))
+            await asyncio.sleep(0)
         now = {
-            "gateway": {
-                **self._facts,
-                "backend_up": bool(value(self._metrics.backend_up)),
-                "waiting_for": self._fleet.view.waiting_for,
-                "started": process.get("process_start_time_seconds"),
-                "memory_bytes": process.get("process_resident_memory_bytes"),
-                "cpu": per_second({CPU: reading.cpu_seconds - first.cpu_seconds}, seconds).get(CPU, 0.0),
-            },
+            "gateway": {**self._facts, **self._gateway(reading, first, process)},
             "edges": edges,
             "sizes": sizes,
             "rejected": per_second(grown(reading.rejected, first.rejected), seconds),
-            "versions": [
-                shown_version(
-                    deployment,
-                    self._registry.models.get(deployment.target.model, ModelState(deployment.target.model)),
-                    reading.versions[deployment.target].since(first.versions.get(deployment.target)),
-                    seconds,
-                    edges,
-                    drift.get((deployment.target.model, deployment.target.version), {}),
-                )
-                for deployment in deployments
-            ],
+            "versions": versions,
             "rollouts": [shown for state in self._registry.models.values() if (shown := shown_rollout(state))],
         }
         point = _point(reading, last, first, edges)
@@ -101,6 +92,16 @@ class Observer:
         last = self._readings[-1] if self._readings else reading
         self._readings.append(reading)
         return last, self._readings[0]
+
+    def _gateway(self, reading: Reading, first: Reading, process: Mapping[str, float]) -> dict[str, Any]:
+        spent = {CPU: reading.cpu_seconds - first.cpu_seconds}
+        return {
+            "backend_up": bool(value(self._metrics.backend_up)),
+            "waiting_for": self._fleet.view.waiting_for,
+            "started": process.get("process_start_time_seconds"),
+            "memory_bytes": process.get("process_resident_memory_bytes"),
+            "cpu": per_second(spent, reading.time - first.time).get(CPU, 0.0),
+        }
 
     def _answers(self) -> dict[str, float]:
         answers: dict[str, float] = {}
