@@ -82,7 +82,7 @@ class Observer:
             "rollouts": [shown for state in self._registry.models.values() if (shown := shown_rollout(state))],
         }
         point = _point(reading, last, first, edges)
-        point["waiting"] = sum(value(each.metrics.queue_depth) for each in deployments)
+        point["waiting"] = sum(version["waiting"] for version in versions)  # as the versions are told of
         return Look(now=as_json(now), point=as_json(point))
 
     def _keep(self, reading: Reading) -> tuple[Reading, Reading]:
