@@ -21,7 +21,6 @@ from service.status.shown import as_json, per_second, quantiles_ms, shown_rollou
 
 # Quantiles of one second would jump; those of so many follow at once and can be read.
 WINDOW_SECONDS = 10.0
-DRIFT = "torchgate_drift_score"
 CPU = "process_cpu_seconds_total"
 
 Drift = Mapping[tuple[str, str], Mapping[str, float]]
@@ -49,7 +48,6 @@ class Observer:
         self._metrics = metrics
         self._route = route  # whose requests are counted
         self._facts = facts  # of the gateway, those that never change
-        self._drift = metrics.registry.restricted_registry([DRIFT])  # empty where drift is not measured
         self._process = ProcessCollector(registry=None)
         self._readings: deque[Reading] = deque()
 
@@ -117,7 +115,7 @@ class Observer:
 
     def _drift_scores(self) -> Drift:
         scores: dict[tuple[str, str], dict[str, float]] = {}
-        for sample in samples(self._drift):
+        for sample in samples(self._metrics.models.drift_score):
             version = sample.labels["model"], sample.labels["version"]
             scores.setdefault(version, {})[sample.labels["kind"]] = sample.value
         return scores

@@ -15,6 +15,7 @@ from service.api.status import EventStream
 from service.logs import AccessLog
 from service.metrics import Metrics
 from service.status.feed import Feed, FeedLimits, Look
+from service.tracing import NoTracing
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,7 @@ async def deaf_listener(longest_write_seconds: float) -> AsyncIterator[tuple[uvi
         await EventStream(feed, longest_write_seconds)(scope, receive, send)
 
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
-        edge = Edge(app, {}, Metrics(), AccessLog("error"))
+        edge = Edge(app, {}, Metrics(), AccessLog("error", 10_000), NoTracing())
         config = uvicorn.Config(edge, http=BoundedHttpProtocol, ws="none", lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server._serve([listener]))
