@@ -14,7 +14,7 @@ import os
 import sys
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,11 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING or __package__:  # in the repository
+    from handlers.batch_profile import BatchProfile, Kind
     from handlers.graph_forms import Graph, load_graph
     from handlers.image_decoding import Pixels, brief, decode_item, problem
 else:  # in an archive, where all files lie in one folder; never those of a repository that is on the path, too
+    from batch_profile import BatchProfile, Kind
     from graph_forms import Graph, load_graph
     from image_decoding import Pixels, brief, decode_item, problem
 
@@ -88,7 +90,15 @@ def read_options(sent: Any) -> dict[str, Any]:
         raise ValueError(f"options.top_k must be an integer from 1, not {json.dumps(top_k)[:200]}.")
     if not isinstance(probabilities, bool):
         raise ValueError(f"options.probabilities must be true or false, not {json.dumps(probabilities)[:200]}.")  # noqa: TRY004
-    return {"top_k": top_k, "probabilities": probabilities}
+    profile = options.get("profile")
+    if profile not in (None, "table", "trace"):
+        raise ValueError(f'options.profile must be "table" or "trace", not {json.dumps(profile)[:200]}.')
+    return {"top_k": top_k, "probabilities": probabilities, "profile": profile}
+
+
+def serialise(answer: Mapping[str, Any]) -> bytes:
+    """Return an answer as JSON."""
+    return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
 
 
 class ImageClassifier:
@@ -139,10 +149,13 @@ class ImageClassifier:
         except ValueError as error:
             answer: dict[str, Any] = {"error": problem("request_invalid", str(error))}
         else:
+            kind = None if options is None else options.pop("profile")
+            if options is not None and kind is not None:
+                return self.predict_profiled(items, kind, **options)
             answer = self.answer_plain(items) if options is None else self.predict(items, **options)
         if "error" in answer or "code" in answer:
             context.set_response_status(code=400, phrase="Bad Request", idx=index)
-        return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
+        return serialise(answer)
 
     def answer_plain(self, items: Sequence[Any]) -> dict[str, Any]:
         """Answer a single image with names of classes."""
@@ -153,16 +166,39 @@ class ImageClassifier:
         top_k = [{"label": classes[class_index], "probability": value} for class_index, value in result["top_k"]]
         return {**top_k[0], "top_k": top_k}
 
-    def predict(self, items: Sequence[Any], top_k: int, probabilities: bool) -> dict[str, Any]:
-        """Answer each item, in order, with a result or an error; the model runs once, on the good ones."""
+    def predict_profiled(self, items: Sequence[Any], kind: Kind, top_k: int, probabilities: bool) -> bytes:
+        """Answer as predict does, as JSON, with what torch's profiler saw beside it."""
+        with BatchProfile(self.device, kind) as seen:
+            answer = self.predict(items, top_k, probabilities, mark=seen.mark)
+            with seen.mark("serialise"):
+                body = serialise(answer)
+        return body[:-1] + b',"profile":' + serialise(seen.document()) + b"}"
+
+    def predict(
+        self,
+        items: Sequence[Any],
+        top_k: int,
+        probabilities: bool,
+        mark: Callable[[str], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    ) -> dict[str, Any]:
+        """Answer each item, in order, with a result or an error; the model runs once, on the good ones.
+
+        `mark` gets the name of each stage and returns what to enter for it.
+        """
         started = time.perf_counter()
-        decoded = [decode_item(items[0], self.contract)]
-        for item in items[1:]:
-            in_time = time.perf_counter() - started < DECODE_SECONDS
-            decoded.append(decode_item(item, self.contract) if in_time else TOO_LATE)
+        with mark("decode"):
+            decoded = [decode_item(items[0], self.contract)]
+            for item in items[1:]:
+                in_time = time.perf_counter() - started < DECODE_SECONDS
+                decoded.append(decode_item(item, self.contract) if in_time else TOO_LATE)
         good = [pixels for pixels in decoded if not isinstance(pixels, dict)]
         decoded_at = time.perf_counter()
-        answers = iter(self.rank(self.run(self.model.stack(good)), top_k, probabilities) if good else [])
+        answers: Iterator[dict[str, Any]] = iter(())
+        if good:
+            with mark("graph"):
+                output = self.run(self.model.stack(good))
+            with mark("rank"):
+                answers = iter(self.rank(output, top_k, probabilities))
         results = [{"error": entry} if isinstance(entry, dict) else next(answers) for entry in decoded]
         ended = time.perf_counter()
         decode_ms, compute_ms = (decoded_at - started) * 1e3, (ended - decoded_at) * 1e3

@@ -14,7 +14,7 @@ from torch import nn
 from tests import images
 
 HANDLER = Path(__file__).resolve().parents[2] / "handlers" / "image_classifier.py"
-MODULES = [HANDLER.with_name("image_decoding.py"), HANDLER.with_name("graph_forms.py")]
+MODULES = [HANDLER.with_name(f"{name}.py") for name in ("image_decoding", "graph_forms", "batch_profile")]
 
 
 class Toy(nn.Module):
