@@ -19,6 +19,7 @@ from training.config import (
     DataConfig,
     ExportConfig,
     PresetName,
+    ProfileConfig,
     TrainConfig,
     config_from,
 )
@@ -27,6 +28,7 @@ from training.errors import RunError, SettingError
 from training.evaluate import evaluate, load_evaluation
 from training.export import export
 from training.presets import build_config
+from training.profile import profile
 from training.quantize import quantize
 from training.train import train
 
@@ -159,6 +161,12 @@ def run_archive(args: Sequence[str], archives: ArchiveConfig) -> None:
     archive(Run(options.run), options.name, options.archive)
 
 
+def run_profile(args: Sequence[str], archives: ArchiveConfig) -> None:
+    """Profile an exported run or an archive."""
+    options = _parse("profile", ProfileConfig(), args)
+    _new_folder(options.runs, "profile", lambda folder: profile(folder, options, archives.handler))
+
+
 def run_pipeline(args: Sequence[str], archives: ArchiveConfig) -> None:
     """Do it all."""
     options = _parse("pipeline", PipelineOptions(_preset(args), archives), args)
@@ -207,6 +215,7 @@ STAGES: dict[str, Callable[[Sequence[str], ArchiveConfig], None]] = {
     "export": run_export,
     "archive": run_archive,
     "pipeline": run_pipeline,
+    "profile": run_profile,
 }
 
 USAGE = """usage: python -m training STAGE [options]
@@ -219,6 +228,8 @@ stages, in their order:
   export     make TorchScript graphs of all variants
   archive    put all into the model store
   pipeline   all of these in a row
+
+  profile    where the time of a run's graph, or of an archive's, goes
 
 python -m training STAGE --help explains the options of a stage."""
 
@@ -280,17 +291,24 @@ def _recorded(args: Sequence[str]) -> Config:
 
 
 def _prepare(runs: Path, config: Config) -> Run:
+    def fill(folder: Path) -> None:
+        write_json(Run(folder).config, config)
+        prepare(Run(folder), config.data)
+
+    return Run(_new_folder(runs, config.preset, fill))
+
+
+def _new_folder(runs: Path, name: str, fill: Callable[[Path], None]) -> Path:
+    """Return a new folder that `fill` has filled; half of what it should hold is of no use to anybody."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    run = Run(runs / f"{stamp}-{config.preset}-{secrets.token_hex(2)}")
+    folder = runs / f"{stamp}-{name}-{secrets.token_hex(2)}"
     try:
-        run.folder.mkdir(parents=True)
+        folder.mkdir(parents=True)
     except OSError as error:
-        raise SettingError(f"--runs: {run.folder} cannot be made: {error.strerror}") from error
-    write_json(run.config, config)
+        raise SettingError(f"--runs: {folder} cannot be made: {error.strerror}") from error
     try:
-        prepare(run, config.data)
+        fill(folder)
     except BaseException:
-        # A run without data is of no use to any stage.
-        shutil.rmtree(run.folder)
+        shutil.rmtree(folder)
         raise
-    return run
+    return folder

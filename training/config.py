@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from training.artifacts import Variant
 from training.errors import SettingError
 
 Architecture = Literal["resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50"]
 Compile = Literal["trace", "script"]
 PresetName = Literal["digits", "synthetic", "images"]
+MOST_IMAGES = 1024  # that a handler takes at once
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,29 @@ class ArchiveConfig:
     """File with the key that signs the manifest; its default is the environment's TORCHGATE_MANIFEST_KEY_FILE."""
     handler: Path = Path(__file__).resolve().parent.parent / "handlers" / "image_classifier.py"
     """TorchServe handler that is put into the archives, with the modules that it imports from its own folder."""
+
+
+@dataclass(frozen=True)
+class ProfileConfig:
+    """See where the time of a version goes, operator by operator, as its own handler serves it."""
+
+    run: Path | None = None
+    """Folder of an exported run; this or --archive."""
+    archive: Path | None = None
+    """A .mar file."""
+    variant: Variant | None = None
+    """Of the run; fp32 if not given."""
+    batch_sizes: tuple[int, ...] = (1, 8, 32)
+    """Images per batch."""
+    num_batches: int = 20
+    """Batches of each size, after those that warm up."""
+    runs: Path = Path("runs")
+    """Folder in which the profile gets its own."""
+
+    def __post_init__(self) -> None:
+        _at_least("num-batches", self.num_batches, 1)
+        if not self.batch_sizes or not all(1 <= size <= MOST_IMAGES for size in self.batch_sizes):
+            raise SettingError(f"--batch-sizes is {self.batch_sizes}; allowed are sizes from 1 to {MOST_IMAGES}")
 
 
 def config_from(document: dict[str, Any]) -> Config:

@@ -6,6 +6,7 @@ TrainingError
 ├── RunError              a run that lacks what a stage reads
 ├── ArchiveError          the model store or the archiver refused
 │   └── VersionExistsError
+├── ProfileError          a version cannot be loaded to be profiled, or its handler is not one that can be
 ├── NonFiniteLossError    training diverged
 └── ParityError           an exported graph does not answer like the model it was made from
 """
@@ -37,6 +38,10 @@ class ArchiveError(TrainingError):
 
 class VersionExistsError(ArchiveError):
     """The version is in the model store already, and archives are immutable."""
+
+
+class ProfileError(TrainingError):
+    """A version cannot be profiled: it does not load, or its handler is none of an image classifier."""
 
 
 class NonFiniteLossError(TrainingError):

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from training.artifacts import write_bytes
 from training.metrics import CalibrationBin
@@ -96,6 +97,31 @@ def plot_reliability(path: Path, bins: list[CalibrationBin], error: float) -> No
     below.set_yscale("symlog", linthresh=1)
     below.set(xlabel="confidence", ylabel="answers")
     below.grid(alpha=0.3, axis="y")
+    _save(figure, path)
+
+
+def plot_profile(path: Path, shares: dict[str, dict[str, float]], stages: dict[str, dict[str, float]]) -> None:
+    """Draw each batch size's operators by share, and the milliseconds of its stages.
+
+    Both map a batch size's name to its parts, the same parts in the same order for all.
+    """
+    figure = Figure(
+        figsize=(11, 1.6 + 0.7 * len(shares) + 0.22 * len(next(iter(shares.values())))), layout="constrained"
+    )
+    above, below = figure.subplots(2, 1)
+    for axes, bars, unit in ((above, shares, "share of the operators' own time"), (below, stages, "ms per batch")):
+        names = list(bars)
+        left = np.zeros(len(names))
+        colours = colormaps["tab20"].colors  # type: ignore[attr-defined]
+        for index, part in enumerate(next(iter(bars.values()))):
+            widths = np.array([bars[name][part] for name in names])
+            axes.barh(names, widths, left=left, color=colours[index % len(colours)], label=part)
+            left += widths
+        axes.invert_yaxis()
+        axes.set(xlabel=unit, ylabel="images per batch")
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8)
+    above.set_xlim(0, 1)
+    above.xaxis.set_major_formatter(PercentFormatter(1))
     _save(figure, path)
 
 
