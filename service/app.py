@@ -21,6 +21,7 @@ from service.api.health import health_routes
 from service.api.ids import new_id
 from service.api.models import model_routes
 from service.api.predict import PATH, PredictApplication, PredictLimits, predict_routes
+from service.api.profiles import profile_routes
 from service.api.quality import quality_routes
 from service.api.rollouts import rollout_routes, rollout_views
 from service.api.status import status_routes
@@ -37,6 +38,7 @@ from service.operations import Operations
 from service.parts import make_prediction_log, make_seam, make_tracing
 from service.peers import Peers
 from service.policy_metrics import PolicyMetrics
+from service.profiling import Profiling
 from service.receipts import Receipts
 from service.registry import Registry
 from service.rollouts import RolloutOperations
@@ -120,11 +122,13 @@ def create_app(
     feedback = Feedback(fleet, ledger, receipts, prediction_log, settings.feedback_seconds)
     facts = {"version": app.version, "backend": settings.backend, "objective_ms": settings.latency_objective_ms}
     feed = Feed(Observer(fleet, registry, metrics, PATH, facts).look)
+    profiling = Profiling(fleet, backend, operations, registry, settings.backend_timeout_ms)
     for routes in (
         predict_routes(predict),
         model_routes(fleet, registry, router, shadows),
         quality_routes(router),
         control_routes(changes, operations, registry),
+        profile_routes(changes, profiling),
         rollout_routes(changes, rollouts, settings.latency_objective_ms),
         rollout_views(rollouts, registry, ledger),
         event_routes(registry),

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+ProfileKind = Literal["table", "trace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +20,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """What a batch asks for: the largest `top_k` in it, and whether whole probability vectors are wanted."""
+    """What a batch asks for: the largest `top_k` in it, whether whole probability vectors are wanted, and a profile."""
 
     top_k: int
     probabilities: bool = False
     headers: Sequence[tuple[str, str]] = ()  # of its trace, where the way has headers
+    profile: ProfileKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class BatchAnswer:
     results: Sequence[ItemResult]
     decode_seconds: float
     compute_seconds: float
+    profile: Mapping[str, Any] | None = None  # as the handler wrote it, if it was asked for
 
 
 @dataclass(frozen=True, slots=True)

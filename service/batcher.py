@@ -27,6 +27,7 @@ from service.errors import (
     QueueFull,
 )
 from service.forecast import Forecast
+from service.profile_order import ProfileOrder
 from service.queue import BatchLimits, BatchTimes, Call, Item, ItemQueue
 from service.version_metrics import VersionMetrics
 
@@ -56,8 +57,7 @@ class Batcher:
         self._retries: deque[Batch] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_running = 0
-        self._num_workers = 1
-        self._num_slots = 1
+        self._num_workers = self._num_slots = 1
         self._forecast = Forecast(limits.max_batch_size, limits.latency_objective_ms)
         self._former = BatchFormer(self._queue, self._forecast, limits)
         self._circuit = Circuit(clock)
@@ -65,6 +65,7 @@ class Batcher:
         self._draining = False
         self.num_calls = 0  # that were let in
         self.watch: Callable[[BatchAnswer], None] = lambda _: None  # told of answers that went out
+        self.profile: ProfileOrder | None = None  # while one is taken
         metrics.watch(
             num_waiting=lambda: len(self._queue),
             num_running=lambda: self._num_running,
@@ -230,7 +231,8 @@ class Batcher:
     async def _ask(self, items: Sequence[Item], headers: Sequence[tuple[str, str]]) -> BatchAnswer:
         options = BatchOptions(max(item.call.top_k for item in items), headers=headers)
         timeout_seconds = self._limits.backend_timeout_ms / 1000
-        answer = await self._backend.predict(self.target, [item.payload for item in items], options, timeout_seconds)
+        predict = self._backend.predict if self.profile is None else self.profile.predict
+        answer = await predict(self.target, [item.payload for item in items], options, timeout_seconds)
         if len(answer.results) != len(items):
             raise BackendFailed(f"{len(answer.results)} results for a batch of {len(items)}")
         return answer
@@ -256,8 +258,9 @@ class Batcher:
     def _learn(self, batch: Batch, answer: BatchAnswer, seconds: float) -> None:
         assert batch.expected is not None
         self._circuit.succeeded()
-        # What the handler spent, so that waiting inside the backend is not taken for work.
-        self._forecast.learn(batch.expected, answer.decode_seconds + answer.compute_seconds, seconds)
+        if answer.profile is None:  # which costs time that the next batch will not take
+            # What the handler spent, so that waiting inside the backend is not taken for work.
+            self._forecast.learn(batch.expected, answer.decode_seconds + answer.compute_seconds, seconds)
         self._metrics.compute_seconds.observe(seconds)
         self._metrics.batches.inc()
         self._metrics.items.inc(len(batch.items))
@@ -265,7 +268,8 @@ class Batcher:
     def _deliver(self, batch: Batch, answer: BatchAnswer, started: float, seconds: float) -> None:
         num_items = len(batch.items)
         first = batch.items[0].call
-        self._forecast.compare(first.foreseen_seconds, started + seconds - first.submitted_at)
+        if answer.profile is None:
+            self._forecast.compare(first.foreseen_seconds, started + seconds - first.submitted_at)
         times = BatchTimes(started, seconds, answer.decode_seconds, answer.compute_seconds)
         for call in {item.call for item in batch.items}:
             call.note(num_items, batch.limit, batch.reason, times)

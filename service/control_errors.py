@@ -140,6 +140,26 @@ class VersionNotReady(RequestError):
 
 
 @dataclass(eq=False)
+class ProfileActive(RequestError):
+    """A profile of the version is being taken already."""
+
+    target: str
+    status = 409
+    code = "profile_active"
+    sentence = "A profile of {target} is being taken already; ask again when it is done."
+
+
+@dataclass(eq=False)
+class ProfileUnsupported(RequestError):
+    """The version's archive has a handler that takes no profiles."""
+
+    target: str
+    status = 409
+    code = "profile_unsupported"
+    sentence = "The handler in the archive of {target} takes no profiles; archive its run again."
+
+
+@dataclass(eq=False)
 class NothingEarlier(RequestError):
     """There is no earlier policy to go back to."""
 

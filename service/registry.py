@@ -14,7 +14,7 @@ from service.control_errors import StateUnavailable
 from service.errors import GatewayError
 from service.policy_metrics import PolicyMetrics
 from service.request_errors import ModelNotFound
-from service.state import Entry, Event, ModelState
+from service.state import Entry, Event, ModelState, Outcome
 from service.store import StateStore
 
 logger = logging.getLogger(__name__)
@@ -107,12 +107,18 @@ class Registry:
         detail = f"{error.code}: {error}"[:LONGEST_DETAIL]
         asked = f"{entry.action} of {entry.model} {entry.subject}".strip()
         logger.warning("%s by %s is refused: %s", asked, entry.actor, detail)
-        if self._num_refusals > MOST_REFUSALS or not self._is_open:
+        if self._num_refusals <= MOST_REFUSALS:
+            await self.note(entry, "refused", detail)
+
+    async def note(self, entry: Entry, outcome: Outcome, detail: str) -> None:
+        """Write an event that changes no state; without the database there is a line in this process' log instead."""
+        if not self._is_open:
             return
         try:
-            await self._carried_through(self._locked(lambda: self._store.note(entry, "refused", detail)))
+            await self._carried_through(self._locked(lambda: self._store.note(entry, outcome, detail)))
         except StateUnavailable as unavailable:
-            logger.warning("the refusal could not be written into the event log: %s", unavailable)
+            asked = f"{entry.action} of {entry.model} {entry.subject}".strip()
+            logger.warning("%s (%s) could not be written into the event log: %s", asked, outcome, unavailable)
 
     async def log(self, model: str, limit: int, before: int | None) -> Sequence[Event]:
         """Return events of a model, the newest first."""

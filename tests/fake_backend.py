@@ -5,6 +5,9 @@ An image `class:3` is of class 3 with certainty; `reject:CODE` is an item error;
 """
 
 import asyncio
+import base64
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +26,29 @@ from service.errors import BackendError, BackendFailed
 NUM_CLASSES = 4
 
 
+def make_profile(**changes: Any) -> dict[str, Any]:
+    """Return what a handler says of one batch."""
+    times = {"aten::conv": (2, 6.0, 8.0), "aten::relu": (1, 2.0, 2.0)}
+    names = ("num_calls", "self_cpu_ms", "cpu_ms")
+    return {
+        "device": "cpu",
+        "stages": [{"stage": "decode", "ms": 1.0}, {"stage": "graph", "ms": 9.0}],
+        "operators": [
+            {"operator": operator, **dict(zip(names, each, strict=True)), "self_device_ms": 0.0}
+            for operator, each in times.items()
+        ],
+        **changes,
+    }
+
+
+def make_trace(*names: str) -> str:
+    """Return the trace in a handler's profile."""
+    events = ",\n".join(
+        json.dumps({"name": name, "ph": "X", "ts": 1.5, "dur": 2, "pid": 1, "tid": 1}) for name in names
+    )
+    return base64.b64encode(zlib.compress(events.encode())).decode()
+
+
 class FakeBackend:
     """Answers at once unless held; remembers every batch."""
 
@@ -37,6 +63,7 @@ class FakeBackend:
         self.stuck: set[Target] = set()  # versions whose batches wait for the next release
         self._next_release = asyncio.Event()
         self.wrong_probabilities = False  # of self-checks
+        self.profile: Any = make_profile()  # what a handler adds where it is asked to; None for an older one
         self.service_seconds = 0.003  # that every batch is said to have taken
         self.num_in_flight = 0
         self.arrived = asyncio.Condition()
@@ -95,7 +122,8 @@ class FakeBackend:
         if options.probabilities and self.wrong_probabilities:
             return BatchAnswer([ProbabilityVector([0.25] * NUM_CLASSES)] * len(items), 0.0, 0.0)
         shift = int(target in self.shifted and not options.probabilities)
-        return BatchAnswer([_result(item, options, shift) for item in items], seconds / 3, 2 * seconds / 3)
+        results = [_result(item, options, shift) for item in items]
+        return BatchAnswer(results, seconds / 3, 2 * seconds / 3, self.profile if options.profile else None)
 
 
 def _result(item: bytes, options: BatchOptions, shift: int) -> ItemResult:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from service.cli.gateway import CallFailed, Gateway
+from service.cli.profiles import add_profile_verb
 from service.cli.rollouts import add_rollout_verbs, finite
 from service.cli.tables import events_table, models_table, shadows_table, traffic_table
 
@@ -34,6 +35,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     unregister = _verb(models, "unregister", "drain and unload a version without traffic", _unregister, str)
     unregister.add_argument("model")
     unregister.add_argument("version")
+    add_profile_verb(models, _verb)
 
     traffic = _family(verbs, "traffic", "how requests are divided among versions")
     _verb(traffic, "show", "the weights now", lambda g, o: g.get("models", o.model, "traffic")).add_argument("model")

@@ -15,7 +15,10 @@ MEANS_WORKER_DIED = "Worker died"
 
 def pack_options(options: BatchOptions) -> bytes:
     """Return the JSON that goes under the key `options`."""
-    return json.dumps({"top_k": options.top_k, "probabilities": options.probabilities}).encode()
+    packed: dict[str, Any] = {"top_k": options.top_k, "probabilities": options.probabilities}
+    if options.profile is not None:
+        packed["profile"] = options.profile
+    return json.dumps(packed).encode()
 
 
 def item_keys(num_items: int) -> Sequence[str]:
@@ -36,6 +39,7 @@ def parse_answer(body: bytes) -> BatchAnswer:
             results=[_parse_result(result) for result in document["results"]],
             decode_seconds=timings["decode"] / 1000,
             compute_seconds=timings["compute"] / 1000,
+            profile=document.get("profile"),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise BackendFailed(f"its answer cannot be read ({error!r}): {body[:200]!r}") from error

@@ -1,11 +1,22 @@
 """The seam's promises, kept by each backend and each control over real workers."""
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 
-from service.backend import Backend, BatchOptions, ItemError, ModelControl, ProbabilityVector, Ranking, Target
+from service.backend import (
+    Backend,
+    BatchOptions,
+    ItemError,
+    ModelControl,
+    ProbabilityVector,
+    ProfileKind,
+    Ranking,
+    Target,
+)
 from service.errors import BackendError, BackendTimeout, BackendUnavailable
 from service.metrics import Metrics
 from service.parts import make_seam
@@ -72,6 +83,28 @@ async def test_whole_vectors(backend: Backend) -> None:
     (vector,) = answer.results
     assert isinstance(vector, ProbabilityVector)
     assert sum(vector.probabilities) == pytest.approx(1, abs=1e-5)
+
+
+async def test_a_profile_comes_beside_the_same_answers(backend: Backend) -> None:
+    """With -s: what a batch of one takes with a profile and without, as medians of 20 in turns."""
+    times: dict[ProfileKind | None, list[float]] = {None: [], "table": [], "trace": []}
+    answers = []
+    for _ in range(20):
+        for kind, taken in times.items():
+            started = time.perf_counter()
+            answer = await backend.predict(FP32, [BARS], BatchOptions(top_k=2, profile=kind), 30)
+            taken.append((time.perf_counter() - started) * 1e3)
+            answers.append(answer.results)
+            if kind is None:
+                assert answer.profile is None
+            else:
+                assert answer.profile is not None
+                assert ("trace" in answer.profile) == (kind == "trace")
+                assert answer.profile["operators"]
+    assert all(results == answers[0] for results in answers)
+    print(
+        f"{type(backend).__name__}, ms: " + ", ".join(f"{kind or 'plain'} {median(t):.1f}" for kind, t in times.items())
+    )
 
 
 @pytest.mark.parametrize("target", [Target("nobody", "1.0"), Target("synthetic", "99.0")])

@@ -1,6 +1,7 @@
 """The operator's verbs against a gateway, as processes of their own."""
 
 import asyncio
+import gzip
 import json
 import os
 import sys
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.fake_backend import make_profile, make_trace
 from tests.gateway import Rig, running_gateway
 
 pytestmark = pytest.mark.anyio
@@ -80,3 +82,19 @@ async def test_what_goes_wrong_is_one_line_and_a_status(tmp_path: Path) -> None:
         assert "parameter_invalid" in await torchgate(rig, "rollout", "start", "digits", "1.0", "--steps", "", status=1)
         odd = await torchgate(rig, "traffic", "rollback", "digits", status=1, TORCHGATE_ADMIN_TOKEN="wr\u00f6ng-horse")
         assert "credentials_wrong" in odd
+
+
+async def test_a_profile_is_a_table_and_a_file(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, VERSIONS[:1], admin_token=TOKEN) as rig:
+        rig.backend.profile = make_profile(trace=make_trace("aten::conv"))
+        ask = ("models", "profile", "digits", "1.0", "--batches", "2", "--wait", "0")
+        path = tmp_path / "trace.json.gz"
+        printed = (await torchgate(rig, *ask, "--trace", str(path), "--reason", "slow?")).splitlines()
+        assert printed[0].startswith("digits 1.0 on cpu: 2 batches with 2 images, 2 of them the self-check's")
+        assert printed[2].split() == ["decode", "1.000", "ms", "10.0%"]
+        assert printed[5].split() == ["aten::conv", "2", "6.000", "ms", "75.0%"]
+        assert len(json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]) == 2
+        assert "slow?" in await torchgate(rig, "events", "digits", "--limit", "1")
+        assert (await documents(rig, *ask))["num_batches"] == 2
+        nowhere = await torchgate(rig, *ask, "--trace", str(tmp_path / "no" / "folder"), status=1)
+        assert "cannot be written" in nowhere
