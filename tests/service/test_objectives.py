@@ -7,6 +7,7 @@ import pytest
 
 from service.backend import Target
 from service.errors import BackendFailed
+from service.metric_labels import PREDICT_CODES
 from service.settings import Settings
 from tests.gateway import running_gateway
 
@@ -52,6 +53,13 @@ async def test_fast_answers_are_counted_and_neither_slow_ones_nor_failures(tmp_p
         assert (await rig.predict(b"class:0")).status_code == 200
         assert await rig.metric(fast, **of_version) == 0
         assert await rig.metric("torchgate_inference_requests_total", outcome="success", **of_version) == 1
+
+
+async def test_the_codes_of_predictions_are_there_before_the_first_one(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        page = (await rig.client.get("/metrics")).text
+        for code in PREDICT_CODES:
+            assert f'torchgate_http_requests_total{{code="{code}",method="POST",route="/predict"}} 0.0\n' in page
 
 
 @pytest.mark.parametrize("name", ["slo_latency_ratio", "slo_availability_ratio"])
