@@ -2,7 +2,7 @@
 
 import asyncio
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.types import Receive, Scope, Send
 
@@ -88,7 +88,7 @@ def status_routes(feed: Feed, *, asks_for_key: bool) -> APIRouter:
         response_class=EventStream,
         responses={200: {"content": {EVENT_STREAM: {}}}, **problem_responses(503)},
     )
-    async def status_events(_: Request) -> EventStream:
+    async def status_events() -> EventStream:
         """Send what the status page shows, once a second, as server-sent events."""
         return EventStream(feed)
 

@@ -72,7 +72,6 @@ class Feed:
         self._looked_at = 0.0
         self._looking: asyncio.Task[None] | None = None
         self.event = b""
-        self.num_looks = 0
 
     @property
     def history(self) -> bytes:
@@ -109,7 +108,6 @@ class Feed:
         while True:
             self._looked_at = time.monotonic()
             look = await self._look()
-            self.num_looks += 1
             self._points.append(look.point)
             self.event = b'event: look\ndata: {"point":' + look.point + b',"now":' + look.now + b"}\n\n"
             for listener in self._listeners:

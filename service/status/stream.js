@@ -17,6 +17,18 @@ function draw() {
   if (latest && !document.hidden) requestAnimationFrame(() => render(latest, points));
 }
 
+// An event source keeps the answer to itself; the reason is in the answer to the same question.
+async function whyRefused() {
+  try {
+    const answer = await fetch("status/events");
+    if (!answer.ok) return (await answer.json()).detail;
+    await answer.body.cancel();
+  } catch {
+    // nobody there, or somebody in front who answers otherwise
+  }
+  return "No connection; trying again";
+}
+
 function listen() {
   source = new EventSource("status/events");
   source.addEventListener("history", (event) => keep(JSON.parse(event.data)));
@@ -30,9 +42,8 @@ function listen() {
   });
   source.addEventListener("error", async () => {
     if (source.readyState !== EventSource.CLOSED) return;
-    // Refused, and the browser gives up: the reason is in the answer to the same question.
-    setTimeout(listen, AGAIN_MS);
-    setState("lost", "No connection; trying again");
+    setTimeout(listen, AGAIN_MS); // refused, and the browser gives up
+    setState("lost", await whyRefused());
   });
 }
 

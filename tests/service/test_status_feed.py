@@ -65,12 +65,13 @@ async def test_a_quick_return_brings_no_look_before_its_time() -> None:
 
 
 async def test_the_history_is_bounded() -> None:
-    feed = Feed(Looker().look, FeedLimits(period_seconds=0.001, num_points=3))
+    looker = Looker()
+    feed = Feed(looker.look, FeedLimits(period_seconds=0.001, num_points=3))
     with feed.listening() as listener:
         async with asyncio.timeout(5):
-            while feed.num_looks < 5:
+            while looker.num_looks < 5:
                 await listener.next()
-    points = list(range(feed.num_looks - 2, feed.num_looks + 1))
+    points = list(range(looker.num_looks - 2, looker.num_looks + 1))
     assert feed.history == f"event: history\ndata: {points}\n\n".replace(", ", ",").encode()
 
 

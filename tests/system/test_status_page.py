@@ -21,7 +21,7 @@ from tests.stack import gateway_of_workers
 from tests.system.browser import Browser, chromium
 from tests.torchserve_process import ROOT
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(480)]  # the first one waits for a training
 
 NUM_OF_EACH = 80  # digits that are learnt from: enough for a clear 7, and the whole pipeline takes half a minute
 SEVEN = [(0.28, 0.24), (0.7, 0.22), (0.6, 0.48), (0.48, 0.82)]  # of the pad's side, as a hand writes it
@@ -41,7 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "training", "pipeline", "--preset", "digits", "--epochs", "8"]
     command += ["--data", str(folder / "digits"), "--runs", str(folder / "runs")]
     command += ["--model-store", str(folder / "store")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=220, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "store"
 
