@@ -36,7 +36,7 @@ def run_tracing(store: Path) -> None:
                 edge.run(edge.cells, put)
             print(f"repeat {repeat + 1} of {REPEATS}", flush=True)
     print("\n| CPU of a request, µs | least | median |\n|---|---|---|")
-    for (clients, ratio), times in sorted(found.items(), key=str):
+    for (clients, ratio), times in sorted(found.items(), key=lambda item: (int(item[0][0]), RATIOS.index(item[0][1]))):
         name = "off" if ratio is None else f"{float(ratio):.0%} recorded"
         print(f"| {clients} clients, {name} | {min(times):.1f} | {median(times):.1f} |")
 
