@@ -33,6 +33,7 @@ from service.fleet import Fleet
 from service.hub import OwnPages, SharedPages
 from service.ledger import Ledger
 from service.logs import AccessLog
+from service.loop_lag import LoopLag
 from service.metrics import Metrics
 from service.operations import Operations
 from service.parts import make_prediction_log, make_seam, make_tracing
@@ -94,7 +95,8 @@ def create_app(
         await conductor.start()
         prediction_log.start()
         try:
-            yield
+            async with LoopLag(metrics):
+                yield
         finally:
             await conductor.close()
             # The server has let requests end, or cut them off at drain_seconds: nobody waits for a batch any more.

@@ -70,6 +70,7 @@ class VersionStatus:
     num_workers_wanted: int
     worker_states: Mapping[str, int]  # state -> number of workers in it
     num_pending: int
+    worker_memory_bytes: Sequence[int] = ()  # of each worker, where the backend tells
 
     @property
     def num_ready(self) -> int:

@@ -133,6 +133,7 @@ class Deployment:
         self.metrics.show_workers(status.worker_states)
         self.metrics.workers_wanted.set(self.num_workers)
         self.metrics.pending.set(status.num_pending)
+        self.metrics.show_memory(status.worker_memory_bytes)
 
     def use(self, num_workers: int, backend: Backend) -> None:
         """Have as many batches in flight as keep so many workers busy."""

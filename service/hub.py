@@ -10,9 +10,11 @@ from itertools import count
 from struct import Struct
 from typing import Any, Protocol
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from service.families import exposition, families_of, packed
+from service.exposition import expose
+from service.families import families_of, packed
 
 LENGTH = Struct(">I")
 TELL_SECONDS = 1.0  # what a process that is killed has counted since is lost
@@ -35,7 +37,7 @@ class Pages(Protocol):
 class OwnPages:
     """The metrics of this process alone."""
 
-    def __init__(self, registry: Collector) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
     async def start(self) -> None:
@@ -46,7 +48,7 @@ class OwnPages:
 
     async def page(self, accept: str) -> tuple[bytes, str]:
         """Return them."""
-        return exposition(self._registry, accept)
+        return await expose(self._registry, accept)
 
 
 class SharedPages:

@@ -49,7 +49,10 @@ class Metrics:
             registry=registry,
         )
         self.http_in_progress = Gauge(
-            "torchgate_http_requests_in_progress", "HTTP requests being answered.", registry=registry
+            "torchgate_http_requests_in_progress",
+            "HTTP requests being answered; `other` is every route that does not answer predictions.",
+            ("route",),
+            registry=registry,
         )
 
         self.inference_requests = QuickCounter(
@@ -164,8 +167,8 @@ class Metrics:
             registry=registry,
         )
         self.worker_memory = Gauge(
-            "torchgate_worker_memory_bytes",
-            "Resident memory of a worker. Backend workers only.",
+            "torchgate_backend_worker_memory_bytes",
+            "Resident memory of a worker, where the backend tells.",
             (*_VERSION, "worker"),
             registry=registry,
         )
@@ -219,6 +222,12 @@ class Metrics:
         self.model_info = Info("torchgate_model", "What a version is.", _VERSION, registry=registry)
         self.processes = Gauge("torchgate_processes", "Gateway processes that run.", registry=registry)
         self.processes.set(1)
+        self.loop_lag_seconds = QuickHistogram(
+            "torchgate_event_loop_lag_seconds",
+            "By how much the event loop came late to a timer of its own, ten times a second.",
+            buckets=DURATION_BUCKETS,
+            registry=registry,
+        )
         self.build_info = Info("torchgate_build", "What this gateway is.", registry=registry)
         self.build_info.info({"version": distribution_version("torchgate")})
         self._http: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}

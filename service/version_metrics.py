@@ -8,6 +8,7 @@ from service.backend import Target
 from service.circuit import CircuitState
 from service.drift import Score
 from service.forecast import Forecast
+from service.instruments import QuickHistogram
 from service.metric_labels import (
     CIRCUIT_STATES,
     CONFIDENCE_BUCKETS,
@@ -65,6 +66,18 @@ class QualityMetrics:
             self._threshold.labels(*self._labels, score.kind).set(score.threshold)
 
 
+class Durations(dict[Outcome, QuickHistogram]):
+    """Histograms by outcome, each made when the first such request ends: one is 18 series, and most never happen."""
+
+    def __init__(self, histogram: QuickHistogram, labels: tuple[str, str]) -> None:
+        super().__init__()
+        self._histogram, self._labels = histogram, labels
+
+    def __missing__(self, outcome: Outcome) -> QuickHistogram:
+        child = self[outcome] = self._histogram.labels(*self._labels, outcome)
+        return child
+
+
 class VersionMetrics:
     """One version's children of the labelled metrics."""
 
@@ -76,10 +89,7 @@ class VersionMetrics:
         self.play("primary")
         self.fast_requests = metrics.slo_fast_requests.labels(*labels)
         self.fast_seconds = metrics.objectives.latency_seconds
-        self.seconds = {
-            outcome: metrics.inference_seconds.labels(*labels, outcome)
-            for outcome in Outcome.__args__  # type: ignore[attr-defined]
-        }
+        self.seconds = Durations(metrics.inference_seconds, labels)
         self.close = {
             reason: metrics.batch_close.labels(*labels, reason)
             for reason in CloseReason.__args__  # type: ignore[attr-defined]
@@ -107,6 +117,8 @@ class VersionMetrics:
             False: metrics.models.feedback.labels(*labels, "wrong"),
         }
         self._errors = metrics.backend_errors
+        self._memory = metrics.worker_memory
+        self._num_memories = 0
         self.ready.set(0)
 
     def play(self, role: Role) -> None:
@@ -147,3 +159,11 @@ class VersionMetrics:
         for state in WORKER_STATES[:-1]:
             self.workers[state].set(states.get(state, 0))
         self.workers["other"].set(sum(n for state, n in states.items() if state not in WORKER_STATES))
+
+    def show_memory(self, memory_bytes: Sequence[int]) -> None:
+        """Set the memory of each worker that the backend tells of; those that were there before and are not now go."""
+        for index, num_bytes in enumerate(memory_bytes):
+            self._memory.labels(*self._labels, str(index)).set(num_bytes)
+        for index in range(len(memory_bytes), self._num_memories):
+            self._memory.remove(*self._labels, str(index))
+        self._num_memories = len(memory_bytes)

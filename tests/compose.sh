@@ -150,7 +150,7 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=30) as cl
     print(client.recv(65536).decode())
 PYTHON
 client=$!
-arrived() { get "$url/metrics" | grep '^torchgate_http_requests_in_progress 2' >/dev/null; }
+arrived() { get "$url/metrics" | grep '^torchgate_http_requests_in_progress{route="/predict"} 1' >/dev/null; }
 eventually 5 'a request is on its way' arrived
 before=$SECONDS
 docker compose stop

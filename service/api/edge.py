@@ -5,6 +5,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from starlette.requests import ClientDisconnect
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics", "/", "/status", "/status/events"})
+OTHER_ROUTES = "other"  # of requests in progress: a route is known only once the framework has found it
 CLIENT_CLOSED = 499  # nginx's number for a client that left before its answer
 # A client that is still sending when it is refused gets this much more patience, so that it reads the refusal
 # instead of a connection reset (RFC 9112, section 9.6).
@@ -63,8 +65,9 @@ class Edge:
         self._metrics = metrics
         self._log = log
         self._tracing = tracing
-        self._num_in_progress = 0
-        metrics.http_in_progress.set_function(lambda: self._num_in_progress)
+        self._num_in_progress = dict.fromkeys([*(path for _, path in shortcuts), OTHER_ROUTES], 0)
+        for route in self._num_in_progress:
+            metrics.http_in_progress.labels(route).set_function(partial(self._num_in_progress.__getitem__, route))
         for method, path in shortcuts:
             for code in PREDICT_CODES:
                 metrics.http_requests.labels(method, path, code)
@@ -77,9 +80,11 @@ class Edge:
         exchange = Exchange(scope, receive, send)
         if exchange.path not in QUIET_ROUTES:
             exchange.span = self._tracing.begin(exchange.context)
-        self._num_in_progress += 1
+        app = self._shortcuts.get((exchange.method, scope["path"]), self._app)
+        if app is not self._app:
+            exchange.in_progress_as = scope["path"]
+        self._num_in_progress[exchange.in_progress_as] += 1
         try:
-            app = self._shortcuts.get((exchange.method, scope["path"]), self._app)
             await app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
             exchange.status = CLIENT_CLOSED
@@ -94,7 +99,7 @@ class Edge:
             if exchange.status is None:
                 await problem_response(InternalError(), scope)(scope, exchange.receive, exchange.send)
         finally:
-            is_shortcut = (exchange.method, scope["path"]) in self._shortcuts
+            is_shortcut = app is not self._app
             exchange.route = scope["path"] if is_shortcut else getattr(scope.get("route"), "path", "unmatched")
             self.ended(exchange)
             # These lead back to the connection that holds the scope; without them no request leaves anything behind
@@ -106,12 +111,12 @@ class Edge:
         """Answer a request that is there with its body; see service.api.protocol."""
         exchange = WholeExchange(self, request)
         exchange.span = self._tracing.begin(exchange.context)
-        self._num_in_progress += 1
+        self._num_in_progress[exchange.in_progress_as] += 1
         exchange.run(self._shortcuts[exchange.method, exchange.route].answer_whole, exchange)
 
     def ended(self, exchange: "AnyExchange") -> None:
         """Measure and log a request that was answered or left."""
-        self._num_in_progress -= 1
+        self._num_in_progress[exchange.in_progress_as] -= 1
         now = time.monotonic()
         seconds = now - exchange.started
         method, route, code = exchange.method, exchange.route, exchange.status or CLIENT_CLOSED
@@ -143,6 +148,7 @@ class AnyExchange:
         self.route = "unmatched"
         self.path = path
         self.query_string = query_string
+        self.in_progress_as = OTHER_ROUTES
         self.headers = dict(headers)  # of several with one name the last
         given = self.headers.get(b"x-request-id")
         self.request_id = given.decode() if given is not None and REQUEST_ID.fullmatch(given) else new_id()
@@ -185,7 +191,7 @@ class WholeExchange(AnyExchange):
     def __init__(self, edge: Edge, request: WholeRequest) -> None:
         path = request.path.decode()
         super().__init__(request.method.decode(), path, request.query_string, request.headers)
-        self.route = path
+        self.route = self.in_progress_as = path
         self.body = request.body
         self.when_gone = request.when_gone
         self._edge = edge

@@ -31,7 +31,7 @@ def health_routes(fleet: Fleet, router: Router, pages: Pages) -> APIRouter:
         return Health(status="ready", reason=view.waiting_for)
 
     @routes.get("/metrics", response_class=Response)
-    async def expose(request: Request) -> Response:
+    async def scrape(request: Request) -> Response:
         """Answer the metrics in the format that the scraper asks for."""
         body, content_type = await pages.page(request.headers.get("accept", ""))
         return Response(body, media_type=content_type)

@@ -127,4 +127,10 @@ def _status(version: Mapping[str, Any]) -> VersionStatus:
         num_workers_wanted=version["minWorkers"],
         worker_states=Counter(worker["status"].lower() for worker in workers),
         num_pending=version["jobQueueStatus"]["pendingRequests"],
+        # 0 is TorchServe's word for a worker that it has not looked at, or never does: disable_system_metrics.
+        worker_memory_bytes=[
+            worker["memoryUsage"]
+            for worker in sorted(workers, key=lambda each: int(each["id"]))
+            if worker["memoryUsage"]
+        ],
     )

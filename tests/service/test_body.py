@@ -234,7 +234,7 @@ async def test_who_is_cut_off_at_the_end_of_the_drain_is_told(tmp_path: Path) ->
         reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
         writer.write(b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\nhalf")
         async with asyncio.timeout(10):
-            while await rig.metric("torchgate_http_requests_in_progress") < 2:
+            while await rig.metric("torchgate_http_requests_in_progress", route="/predict") < 1:
                 await asyncio.sleep(0.01)
         rig.server.should_exit = True
         async with asyncio.timeout(15):

@@ -1,7 +1,7 @@
 """A TorchServe that interrupts itself while it unloads, as busy ones now and then do; it is played here."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -10,7 +10,9 @@ import pytest
 
 from service.backend import Target
 from service.errors import BackendFailed
+from service.metrics import Metrics
 from service.torchserve.management import TorchServeControl
+from service.version_metrics import VersionMetrics
 
 pytestmark = pytest.mark.anyio
 
@@ -21,9 +23,11 @@ INTERRUPTED = {"code": 500, "type": "InternalServerException", "message": MESSAG
 
 
 @contextmanager
-def management(num_interruptions: int, *, keeps_it: bool) -> Iterator[tuple[str, list[str]]]:
+def management(
+    num_interruptions: int, *, keeps_it: bool, workers: Sequence[Mapping[str, object]] = ()
+) -> Iterator[tuple[str, list[str]]]:
     """Answer the management API as TorchServe does; yield its address and the methods that were called."""
-    loaded, methods = [{**VERSION, "jobQueueStatus": {"pendingRequests": 0}}], []
+    loaded, methods = [{**VERSION, "workers": workers, "jobQueueStatus": {"pendingRequests": 0}}], []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -79,3 +83,30 @@ async def test_an_unload_that_never_works_is_told() -> None:
             await control.unload(TARGET)
         await control.close()
     assert len(methods) == 3
+
+
+async def test_the_memory_of_workers_is_told_where_torchserve_has_looked() -> None:
+    worker = {"status": "READY", "gpu": False}
+    workers = [{**worker, "id": "10000", "memoryUsage": 2}, {**worker, "id": "9000", "memoryUsage": 1}]
+    unseen = {**worker, "id": "10001", "memoryUsage": 0}
+    with management(0, keeps_it=True, workers=[*workers, unseen]) as (url, _):
+        control = TorchServeControl(url, load_timeout_seconds=5, response_timeout_seconds=5)
+        await control.start()
+        status = (await control.survey())[TARGET]
+        await control.close()
+    assert (list(status.worker_memory_bytes), status.num_ready) == ([1, 2], 3)
+
+
+def test_the_memory_of_workers_that_are_gone_is_not_shown() -> None:
+    metrics = Metrics()
+    version = VersionMetrics(metrics, TARGET)
+
+    def shown() -> list[float]:
+        return [sample.value for family in metrics.worker_memory.collect() for sample in family.samples]
+
+    version.show_memory([5, 6])
+    assert shown() == [5, 6]
+    version.show_memory([7])
+    assert shown() == [7]
+    version.show_memory([])
+    assert shown() == []

@@ -68,7 +68,7 @@ async def test_a_drain_waits_for_a_body_that_is_on_its_way(tmp_path: Path) -> No
         reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
         head = "POST /predict?version=1.0 HTTP/1.1", "Host: localhost", "Content-Type: image/png", "Content-Length: 7"
         writer.write("\r\n".join([*head, "", ""]).encode())
-        await rig.until("torchgate_http_requests_in_progress", 2)  # it, and the one that asks
+        await rig.until("torchgate_http_requests_in_progress", 1, route="/predict")
         going = asyncio.create_task(change(rig, "DELETE", "/versions/1.0", if_match=""))
         await rig.until_state("1.0", "draining")
         writer.write(b"class:1")
