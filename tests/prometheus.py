@@ -70,19 +70,19 @@ class Prometheus:
 
 @contextmanager
 def prometheus_over(
-    gateway_url: str, *, interval: str = "500ms", rules: Mapping[str, Mapping[str, Any]] | None = None
+    *urls: str, interval: str = "500ms", rules: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Iterator[Prometheus]:
-    """Run a Prometheus that scrapes `gateway_url`, and evaluates these files of rules, every `interval`."""
+    """Run a Prometheus that scrapes /metrics at `urls`, and evaluates these files of rules, every `interval`."""
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="prometheus-") as name:
         folder = Path(name)
         for file, document in (rules or {}).items():
             (folder / file).write_text(json.dumps(document))  # JSON is YAML
-        target = gateway_url.removeprefix("http://")
+        targets = [url.removeprefix("http://") for url in urls]
         configuration = {
             "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
             "rule_files": list(rules or {}),
-            "scrape_configs": [{"job_name": "gateway", "static_configs": [{"targets": [target]}]}],
+            "scrape_configs": [{"job_name": "gateway", "static_configs": [{"targets": targets}]}],
         }
         (folder / "prometheus.yml").write_text(json.dumps(configuration))
         with (folder / "log").open("wb") as log:

@@ -2,14 +2,18 @@
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, PlatformCollector
 from prometheus_client.exposition import choose_encoder
 
+from service.backend import Target
 from service.exposition import LINES_PER_TURN, expose
 from service.instruments import QuickCounter, QuickHistogram
+from service.metrics import Metrics
+from service.version_metrics import VersionMetrics
 from tests.gateway import running_gateway
 
 pytestmark = pytest.mark.anyio
@@ -115,3 +119,23 @@ async def test_the_lag_of_the_event_loop_is_measured(tmp_path: Path) -> None:
 def _hold_up(seconds: float) -> None:
     """Keep the event loop from everything else, as a gateway that computes would."""
     threading.Event().wait(seconds)
+
+
+async def test_fifty_versions_are_written_in_small_pieces() -> None:
+    metrics = Metrics()
+    for number in range(50):
+        VersionMetrics(metrics, Target("digits", f"1.{number}")).seconds["success"].observe(0.01)
+    writing = asyncio.create_task(expose(metrics.registry, OPENMETRICS))
+    pieces = []
+    last = time.thread_time()  # of this thread alone, however busy the machine
+    while not writing.done():
+        await asyncio.sleep(0)
+        last, before = time.thread_time(), last
+        pieces.append(1000 * (last - before))
+    page, _ = await writing
+    encode, _ = choose_encoder(OPENMETRICS)
+    encode(metrics.registry)
+    whole = 1000 * (time.thread_time() - last)
+    num_lines = page.count(b"\n")
+    print(f"{num_lines} lines: {sum(pieces):.0f} ms, {max(pieces):.1f} ms in a piece; prometheus_client {whole:.0f} ms")
+    assert len(pieces) > num_lines / LINES_PER_TURN / 2
