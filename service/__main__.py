@@ -54,15 +54,13 @@ def main() -> None:
 
 
 def _serve(settings: Settings, listener: socket.socket) -> int:
-    configure_logging(settings.log_level)
-    host, port = listener.getsockname()[:2]
-    logger.info("torchgate listens on http://%s:%d", host, port, extra={"host": host, "port": port})
-    if settings.processes > 1:
-        from service.processes import Processes  # noqa: PLC0415 - needed by nobody else
+    if settings.processes == 1:
+        serve(settings, listener)
+        return 0
+    from service.processes import Processes  # noqa: PLC0415 - needed by nobody else
 
-        return Processes(settings, listener).run()
-    serve(settings, listener)
-    return 0
+    configure_logging(settings.log_level)
+    return Processes(settings, listener, on_serving=lambda: _announce(listener)).run()
 
 
 def serve(settings: Settings, listener: socket.socket, hub: socket.socket | None = None) -> None:
@@ -74,6 +72,8 @@ def serve(settings: Settings, listener: socket.socket, hub: socket.socket | None
     from service.app import create_app  # noqa: PLC0415
 
     configure_logging(settings.log_level)
+    if hub is None:
+        _announce(listener)
     config = uvicorn.Config(
         create_app(settings, hub=hub),
         loop="uvloop",
@@ -93,6 +93,11 @@ def serve(settings: Settings, listener: socket.socket, hub: socket.socket | None
     gc.collect()
     gc.freeze()
     server.run(sockets=[listener])
+
+
+def _announce(listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    logger.info("torchgate listens on http://%s:%d", host, port, extra={"host": host, "port": port})
 
 
 def _listen(settings: Settings) -> socket.socket:

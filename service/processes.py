@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 
@@ -25,7 +26,8 @@ TELL_SECONDS = 1.0  # for what a process has counted; after that, what it told l
 class Processes:
     """The processes of one gateway."""
 
-    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+    def __init__(self, settings: Settings, listener: socket.socket, on_serving: Callable[[], None]) -> None:
+        self._on_serving = on_serving  # called once, when the first of them answers
         self._settings = settings
         self._listener = listener
         self._members: list[_Member] = []
@@ -104,7 +106,9 @@ class Processes:
         while (message := await receive(member.reader)) is not None:
             match message:
                 case ["counts", number, families]:
-                    self._has_served = True
+                    if not self._has_served:
+                        self._has_served = True
+                        self._on_serving()
                     member.counts = unpacked(families)
                     if (future := member.asked.get(number)) is not None and not future.done():
                         future.set_result(None)

@@ -4,9 +4,10 @@ import signal
 
 import pytest
 
+from tests.digits import held_out, trained_digits
 from tests.stack import gateway, loaded_torchserve, torchserve, trained
 
-__all__ = ["anyio_backend", "gateway", "loaded_torchserve", "torchserve", "trained"]
+__all__ = ["anyio_backend", "gateway", "held_out", "loaded_torchserve", "torchserve", "trained", "trained_digits"]
 
 
 # A shell without job control starts its background jobs with SIGINT ignored, and what is ignored stays so in every

@@ -1,7 +1,6 @@
 """A model of real digits, trained for as long as a test can wait, says when what it is sent is not what it learnt."""
 
 import asyncio
-import io
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -9,14 +8,15 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from PIL import Image, ImageFilter, ImageOps
+from PIL import Image, ImageFilter
 
 from service.answer_window import Answer, AnswerWindow
 from service.catalog import open_archive, read_catalog
 from service.drift import Drift, DriftLimits, kolmogorov_smirnov
 from service.settings import Settings
+from tests.digits import inverted, png
 from tests.gateway import GatewayProcess
-from tests.stack import Trained, gateway_of_workers, train
+from tests.stack import Trained, gateway_of_workers
 from training.artifacts import Run
 from training.data.dataset import load_split
 from training.evaluate import confidence_edges
@@ -27,26 +27,8 @@ NUM_REQUESTS = 1000
 NUM_CLIENTS = 16
 
 
-def inverted(image: Image.Image) -> Image.Image:
-    return ImageOps.invert(image)
-
-
 def blurred(image: Image.Image, radius: float = 1.5) -> Image.Image:
     return image.filter(ImageFilter.GaussianBlur(radius))
-
-
-@pytest.fixture(scope="module")
-def trained_digits(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Three epochs instead of 24: 97 to 98 of 100 held-out digits are right."""
-    folder = tmp_path_factory.mktemp("digits")
-    return train(folder, "--epochs", "3", preset="digits", timeout_seconds=500)
-
-
-@pytest.fixture(scope="module")
-def held_out(trained_digits: Trained) -> tuple[list[Image.Image], list[int]]:
-    """The test split, which neither training nor the reference has seen: images and labels."""
-    pixels, labels = load_split(Run(trained_digits.run), "test")
-    return [Image.fromarray(each[0]) for each in pixels.numpy()], labels.tolist()
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +40,7 @@ def digits(trained_digits: Trained) -> Iterator[GatewayProcess]:
 
 async def send(gateway: GatewayProcess, images: Sequence[Image.Image]) -> list[Answer]:
     """Have each image answered by a request of its own; return classes and probabilities, in no order."""
-    waiting = [_png(image) for image in images]
+    waiting = [png(image) for image in images]
     answers: list[Answer] = []
     headers = {"Content-Type": "image/png"}
 
@@ -72,12 +54,6 @@ async def send(gateway: GatewayProcess, images: Sequence[Image.Image]) -> list[A
     async with httpx.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as http:
         await asyncio.gather(*(client(http) for _ in range(NUM_CLIENTS)))
     return answers
-
-
-def _png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return buffer.getvalue()
 
 
 def quality(gateway: GatewayProcess) -> dict[str, Any]:

