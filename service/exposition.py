@@ -91,5 +91,5 @@ def _lines(name: str, labels: str, samples: Iterable[Sample]) -> list[str]:
 def _labels(labels: Mapping[str, str]) -> str:
     return ",".join(
         '{}="{}"'.format(name, value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\""))
-        for name, value in labels.items()
+        for name, value in sorted(labels.items())
     )

@@ -61,6 +61,13 @@ def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
+def is_java(process: psutil.Process) -> bool:
+    try:
+        return "org.pytorch.serve.ModelServer" in process.cmdline()
+    except psutil.Error:  # it has ended meanwhile
+        return False
+
+
 def url_in(log: Path) -> str:
     """Return where the gateway says that it listens, once it says so."""
     deadline = time.monotonic() + 60
@@ -88,7 +95,7 @@ def test_it_answers_and_ctrl_c_leaves_nothing(trained: Trained) -> None:
         answer = httpx.post(f"{url}/predict", content=images.encode(bars(True), "PNG"), timeout=30, trust_env=False)
         assert answer.json()["predictions"][0]["label"] == "horizontal"
         everyone = family(process)
-        assert any("org.pytorch.serve.ModelServer" in each.cmdline() for each in everyone)
+        assert any(is_java(each) for each in everyone)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does at Ctrl-C
         process.wait(40)
         _, alive = psutil.wait_procs(everyone, timeout=10)
@@ -108,7 +115,7 @@ def test_with_workers_there_is_no_java(trained: Trained) -> None:
         answer = httpx.post(f"{url}/predict", content=images.encode(bars(True), "PNG"), timeout=30, trust_env=False)
         assert answer.json()["predictions"][0]["label"] == "horizontal"
         everyone = family(process)
-        assert not any("java" in each.name() for each in everyone)
+        assert not any(is_java(each) for each in everyone)
         os.killpg(process.pid, signal.SIGINT)
         process.wait(40)
         _, alive = psutil.wait_procs(everyone, timeout=10)
@@ -121,9 +128,8 @@ def test_a_torchserve_that_dies_is_started_again(trained: Trained) -> None:
     with tempfile.TemporaryDirectory(prefix="s-") as scratch, make_serve(trained, Path(scratch)) as (process, log):
         url = url_in(log)
         until_ready(url, log)
-        for each in family(process):
-            if "org.pytorch.serve.ModelServer" in each.cmdline():
-                each.kill()
+        for each in filter(is_java, family(process)):
+            each.kill()
         deadline = time.monotonic() + 60
         while httpx.get(f"{url}/readyz", timeout=10, trust_env=False).status_code != 503:
             assert time.monotonic() < deadline, log.read_text()

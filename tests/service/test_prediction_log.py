@@ -286,7 +286,7 @@ def test_a_wrong_setting_is_named(options: dict[str, Any], named: list[str]) -> 
 
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("service.settings.find_spec", lambda name: None)
+    monkeypatch.setattr("service.environment.find_spec", lambda name: None)
     assert Settings().prediction_log_dir is None
     with pytest.raises(ValidationError) as caught:
         Settings(prediction_log_dir=tmp_path)

@@ -49,14 +49,14 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, env: dict[str
 
 
 def test_tracing_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.settings.find_spec", lambda name: None)
+    monkeypatch.setattr("service.environment.find_spec", lambda name: None)
     assert Settings(tracing_endpoint="nowhere").tracing == "off"
     with pytest.raises(ValidationError, match=r"TORCHGATE_TRACING=otlp .*the extra 'tracing'"):
         Settings(tracing="otlp")
 
 
 def test_workers_need_torchserve_and_the_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.settings.find_spec", lambda name: None)
+    monkeypatch.setattr("service.environment.find_spec", lambda name: None)
     assert Settings(backend="grpc").backend == "grpc"
     assert Settings(backend="workers", worker_python="sh").worker_python == "sh"  # asked when it is started
     with pytest.raises(ValidationError) as caught:

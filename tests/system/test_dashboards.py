@@ -1,6 +1,7 @@
 """Every query of the dashboards gives data from a Prometheus that watched a real run."""
 
 import asyncio
+import contextlib
 import re
 import shutil
 import signal
@@ -174,8 +175,9 @@ def kill_workers(gateway: GatewayProcess) -> None:
     """Kill the workers that are the gateway's own, if it has any."""
     assert gateway.process is not None
     for child in psutil.Process(gateway.process.pid).children(recursive=True):
-        if any(part.endswith("launch.py") for part in child.cmdline()):
-            child.send_signal(signal.SIGKILL)
+        with contextlib.suppress(psutil.Error):  # it may have ended meanwhile
+            if any(part.endswith("launch.py") for part in child.cmdline()):
+                child.send_signal(signal.SIGKILL)
 
 
 @pytest.mark.parametrize("query", QUERIES)
