@@ -245,7 +245,10 @@ class GatewayProcess:
         """Return once /readyz is 200 and waits for nothing."""
 
         def all_ready() -> bool:
-            answer = httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False)
+            try:
+                answer = httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False)
+            except httpx.TransportError:
+                return False
             return answer.status_code == 200 and not answer.json()["reason"]
 
         self._wait(lambda: all_ready() or None, timeout_seconds, "get every version ready")

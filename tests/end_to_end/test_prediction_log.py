@@ -147,7 +147,6 @@ def bytes_in(folder: Path) -> int:
 def test_a_full_disk_costs_rows_and_no_prediction(scratch: Path) -> None:
     log, store = scratch / "log", make_odd_store(scratch / "store")
     log.mkdir()
-    gateway = gateway_of_workers(store, TORCHGATE_PREDICTION_LOG_DIR=str(log))
     # A small disk that this gateway alone can see, and that is gone with it; users who are not root need a namespace
     # of their own for that.
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -155,6 +154,7 @@ def test_a_full_disk_costs_rows_and_no_prediction(scratch: Path) -> None:
     mounts = 'mount -t tmpfs -o size=256k none "$0"'
     if subprocess.run([*inside, mounts, log], capture_output=True, timeout=20, check=False).returncode:
         pytest.skip("nothing can be mounted here, neither as root nor in a user namespace")
+    gateway = gateway_of_workers(store, TORCHGATE_PREDICTION_LOG_DIR=str(log))
     gateway.command = [*inside, f'{mounts} && exec "$@"', str(log), *gateway.command]
     with gateway:
         gateway.until_every_version_is_ready()
