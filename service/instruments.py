@@ -6,7 +6,7 @@ counts with plain numbers, and prometheus_client is told how far they are whenev
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from prometheus_client import Counter, Histogram
 from prometheus_client.samples import Sample
@@ -40,12 +40,6 @@ class QuickHistogram(Histogram):
         """Observe a number; there are no exemplars here."""
         self._nums[bisect_left(self._upper_bounds, amount)] += 1
         self._total += amount
-
-    def add(self, nums: Sequence[int], total: float) -> None:
-        """Observe many that are counted already: `nums[i]` up to the edge i, which sum to `total`."""
-        for index, num in enumerate(nums):
-            self._nums[index] += num
-        self._total += total
 
     def _child_samples(self) -> Iterable[Sample]:
         for bucket, num in zip(self._buckets, self._nums, strict=True):

@@ -5,6 +5,7 @@ from typing import Literal
 
 from service.circuit import CircuitState
 
+VERSION = ("model", "version")  # the first labels of all that is counted for each version
 DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10)
 QUEUE_BUCKETS = (0.0005, *DURATION_BUCKETS)
 BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

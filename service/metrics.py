@@ -18,13 +18,13 @@ from service.metric_labels import (
     LATENCY_DIFFERENCE_BUCKETS,
     METHODS,
     QUEUE_BUCKETS,
+    VERSION,
     Rejection,
 )
 from service.model_metrics import ModelMetrics
 from service.objectives import Objectives
 from service.settings import Settings
 
-_VERSION = ("model", "version")
 _DEFAULTS = Settings.model_construct().objectives
 
 
@@ -58,33 +58,33 @@ class Metrics:
         self.inference_requests = QuickCounter(
             "torchgate_inference_requests_total",
             "Prediction requests that reached a version, by how they ended.",
-            (*_VERSION, "protocol", "role", "outcome"),
+            (*VERSION, "protocol", "role", "outcome"),
             registry=registry,
         )
         self.inference_items = QuickCounter(
-            "torchgate_inference_items_total", "Images answered, errors included.", _VERSION, registry=registry
+            "torchgate_inference_items_total", "Images answered, errors included.", VERSION, registry=registry
         )
         self.inference_batches = QuickCounter(
-            "torchgate_inference_batches_total", "Batches that the backend answered.", _VERSION, registry=registry
+            "torchgate_inference_batches_total", "Batches that the backend answered.", VERSION, registry=registry
         )
         self.inference_seconds = QuickHistogram(
             "torchgate_inference_duration_seconds",
             "Time from a request's body being read to its last image being answered, by outcome.",
-            (*_VERSION, "outcome"),
+            (*VERSION, "outcome"),
             buckets=objectives.edges(DURATION_BUCKETS),
             registry=registry,
         )
         self.queue_seconds = QuickHistogram(
             "torchgate_inference_queue_seconds",
             "Time that a request's images waited for a batch: the longest of them.",
-            _VERSION,
+            VERSION,
             buckets=objectives.edges(QUEUE_BUCKETS),
             registry=registry,
         )
         self.compute_seconds = QuickHistogram(
             "torchgate_inference_compute_seconds",
             "Round trip of one batch to the backend, failures left out.",
-            _VERSION,
+            VERSION,
             buckets=objectives.edges(DURATION_BUCKETS),
             registry=registry,
         )
@@ -92,7 +92,7 @@ class Metrics:
         self.batch_size = QuickHistogram(
             "torchgate_batch_size",
             "Images in one batch.",
-            _VERSION,
+            VERSION,
             buckets=BATCH_SIZE_BUCKETS,
             registry=registry,
         )
@@ -100,33 +100,33 @@ class Metrics:
             "torchgate_batch_close_total",
             "Batches by why they hold no more: full, shared (the rest is for the other workers), "
             "idle (nothing else waited), deadline, drain, split (tried again).",
-            (*_VERSION, "reason"),
+            (*VERSION, "reason"),
             registry=registry,
         )
         self.batch_limit = Gauge(
-            "torchgate_batch_limit", "Most images in one batch, as the objective allows.", _VERSION, registry=registry
+            "torchgate_batch_limit", "Most images in one batch, as the objective allows.", VERSION, registry=registry
         )
         self.batch_model_fixed = Gauge(
             "torchgate_batch_model_fixed_seconds",
             "Learnt time of a batch that does not depend on its size.",
-            _VERSION,
+            VERSION,
             registry=registry,
         )
         self.batch_model_per_item = Gauge(
             "torchgate_batch_model_per_item_seconds",
             "Learnt time that each image adds to a batch.",
-            _VERSION,
+            VERSION,
             registry=registry,
         )
-        self.queue_depth = Gauge("torchgate_queue_depth", "Images that wait for a batch.", _VERSION, registry=registry)
+        self.queue_depth = Gauge("torchgate_queue_depth", "Images that wait for a batch.", VERSION, registry=registry)
         self.queue_oldest_age = Gauge(
             "torchgate_queue_oldest_age_seconds",
             "For how long the oldest waiting image has waited.",
-            _VERSION,
+            VERSION,
             registry=registry,
         )
         self.in_flight_batches = Gauge(
-            "torchgate_inflight_batches", "Batches that the backend works on.", _VERSION, registry=registry
+            "torchgate_inflight_batches", "Batches that the backend works on.", VERSION, registry=registry
         )
         self.rejected = Counter(
             "torchgate_rejected_total",
@@ -137,39 +137,39 @@ class Metrics:
 
         self.backend_up = Gauge("torchgate_backend_up", "1 while the backend answers, else 0.", registry=registry)
         self.backend_workers = Gauge(
-            "torchgate_backend_workers", "Workers of a version by state.", (*_VERSION, "state"), registry=registry
+            "torchgate_backend_workers", "Workers of a version by state.", (*VERSION, "state"), registry=registry
         )
         self.backend_workers_wanted = Gauge(
-            "torchgate_backend_workers_wanted", "Workers that a version should have.", _VERSION, registry=registry
+            "torchgate_backend_workers_wanted", "Workers that a version should have.", VERSION, registry=registry
         )
         self.backend_pending = Gauge(
             "torchgate_backend_pending_requests",
             "Batches that wait inside the backend.",
-            _VERSION,
+            VERSION,
             registry=registry,
         )
         self.backend_errors = Counter(
             "torchgate_backend_errors_total",
             "Batches that got no answer, by the error's code.",
-            (*_VERSION, "kind"),
+            (*VERSION, "kind"),
             registry=registry,
         )
         self.backend_circuit = Gauge(
             "torchgate_backend_circuit_state",
             "0 while batches are sent, 1 while one is tried, 2 while none is sent because the last were not answered.",
-            _VERSION,
+            VERSION,
             registry=registry,
         )
         self.worker_restarts = Counter(
             "torchgate_worker_restarts_total",
             "Workers replaced, by why: died, timeout, memory, answer (one that made no sense). Backend workers only.",
-            (*_VERSION, "reason"),
+            (*VERSION, "reason"),
             registry=registry,
         )
         self.worker_memory = Gauge(
             "torchgate_backend_worker_memory_bytes",
             "Resident memory of a worker, where the backend tells.",
-            (*_VERSION, "worker"),
+            (*VERSION, "worker"),
             registry=registry,
         )
         self.prediction_log_records = Counter(
@@ -181,36 +181,36 @@ class Metrics:
         self.shadow_requests = Counter(
             "torchgate_shadow_requests_total",
             "Copies of requests that `primary` answered, by what became of them: compared, failed, shed.",
-            (*_VERSION, "primary", "outcome"),
+            (*VERSION, "primary", "outcome"),
             registry=registry,
         )
         self.shadow_items = Counter(
             "torchgate_shadow_items_total",
             "Images compared, by whether both versions gave the same class.",
-            (*_VERSION, "primary", "result"),
+            (*VERSION, "primary", "result"),
             registry=registry,
         )
         self.shadow_difference = Histogram(
             "torchgate_shadow_difference",
             "Largest difference of a probability that the caller was told, for each image compared.",
-            (*_VERSION, "primary"),
+            (*VERSION, "primary"),
             buckets=DIFFERENCE_BUCKETS,
             registry=registry,
         )
         self.shadow_latency = Histogram(
             "torchgate_shadow_latency_difference_seconds",
             "By how much a copy took longer than its request; negative where it was faster.",
-            (*_VERSION, "primary"),
+            (*VERSION, "primary"),
             buckets=LATENCY_DIFFERENCE_BUCKETS,
             registry=registry,
         )
         self.model_ready = Gauge(
-            "torchgate_model_ready", "1 while a version answers requests, else 0.", _VERSION, registry=registry
+            "torchgate_model_ready", "1 while a version answers requests, else 0.", VERSION, registry=registry
         )
         self.model_load_seconds = Gauge(
             "torchgate_model_load_seconds",
             "Time that a version last took to load, warm up and pass its self-check.",
-            _VERSION,
+            VERSION,
             registry=registry,
         )
         self.trace_spans = Counter(
@@ -219,7 +219,7 @@ class Metrics:
             ("result",),
             registry=registry,
         )
-        self.model_info = Info("torchgate_model", "What a version is.", _VERSION, registry=registry)
+        self.model_info = Info("torchgate_model", "What a version is.", VERSION, registry=registry)
         self.processes = Gauge("torchgate_processes", "Gateway processes that run.", registry=registry)
         self.processes.set(1)
         self.loop_lag_seconds = QuickHistogram(
@@ -241,7 +241,7 @@ class Metrics:
         self.slo_fast_requests = QuickCounter(
             "torchgate_slo_fast_requests_total",
             "Requests answered within torchgate_slo_latency_threshold_seconds.",
-            _VERSION,
+            VERSION,
             registry=registry,
         )
         self.slo_latency_threshold = Gauge(
@@ -272,7 +272,7 @@ class Metrics:
         """Remove a version's children of all metrics."""
         labels = {"model": target.model, "version": target.version}
         for instrument in self.instruments():
-            if instrument._labelnames[:2] == _VERSION:  # noqa: SLF001
+            if instrument._labelnames[:2] == VERSION:  # noqa: SLF001
                 instrument.remove_by_labels(labels)
 
     def instruments(self) -> Iterator[MetricWrapperBase]:

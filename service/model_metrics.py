@@ -3,9 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from service.instruments import QuickHistogram
-from service.metric_labels import CONFIDENCE_BUCKETS
-
-_VERSION = ("model", "version")
+from service.metric_labels import CONFIDENCE_BUCKETS, VERSION
 
 
 class ModelMetrics:
@@ -15,7 +13,7 @@ class ModelMetrics:
         self.traffic_weight = Gauge(
             "torchgate_model_traffic_weight_ratio",
             "Share of the requests that name no version; 1 is all of them.",
-            _VERSION,
+            VERSION,
             registry=registry,
         )
         self.label_info = Gauge(
@@ -33,19 +31,19 @@ class ModelMetrics:
         self.feedback = Counter(
             "torchgate_feedback_total",
             "Images whose right class was given back, by whether the version had found it: correct, wrong.",
-            (*_VERSION, "result"),
+            (*VERSION, "result"),
             registry=registry,
         )
         self.prediction_class = Counter(
             "torchgate_prediction_class_total",
             "Images by the class that they were given, copies for shadows included.",
-            (*_VERSION, "class"),
+            (*VERSION, "class"),
             registry=registry,
         )
         self.prediction_confidence = QuickHistogram(
             "torchgate_prediction_confidence_ratio",
             "Probability of the class that an image was given, copies for shadows included.",
-            _VERSION,
+            VERSION,
             buckets=CONFIDENCE_BUCKETS,
             registry=registry,
         )
@@ -53,15 +51,15 @@ class ModelMetrics:
             "torchgate_drift_score",
             "How far the last images' answers are from the contract's reference: "
             "class is the population stability index, confidence the Kolmogorov-Smirnov distance.",
-            (*_VERSION, "kind"),
+            (*VERSION, "kind"),
             registry=registry,
         )
         self.drift_threshold = Gauge(
             "torchgate_drift_threshold",
             "Score beyond which a version drifts: what the settings say, or what noise can reach if that is more.",
-            (*_VERSION, "kind"),
+            (*VERSION, "kind"),
             registry=registry,
         )
         self.drift_window_items = Gauge(
-            "torchgate_drift_window_items", "Images that the scores are of.", _VERSION, registry=registry
+            "torchgate_drift_window_items", "Images that the scores are of.", VERSION, registry=registry
         )

@@ -1,6 +1,5 @@
 """One version's part of the metrics, with its labels bound, so that a request looks nothing up."""
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -11,7 +10,6 @@ from service.forecast import Forecast
 from service.instruments import QuickHistogram
 from service.metric_labels import (
     CIRCUIT_STATES,
-    CONFIDENCE_BUCKETS,
     SHADOW_RESULTS,
     WORKER_STATES,
     CloseReason,
@@ -50,14 +48,8 @@ class QualityMetrics:
         """Count answers, each a class and its probability."""
         for index, count in Counter([index for index, _ in answers]).items():
             self._classes[index].inc(count)
-        # Softmax may round to a little more than 1, which counts as 1.
-        edges = CONFIDENCE_BUCKETS[:-1]
-        counts = [0] * len(CONFIDENCE_BUCKETS)
-        total = 0.0
         for _, confidence in answers:
-            counts[bisect_left(edges, confidence)] += 1
-            total += confidence
-        self._confidence.add(counts, total)
+            self._confidence.observe(min(confidence, 1.0))  # softmax may round to a little more
 
     def show_drift(self, scores: Iterable[Score]) -> None:
         """Set the scores and what they are held against; before the first there are none."""

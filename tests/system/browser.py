@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.prometheus import tool
 
 FLAGS = (
     "--headless=new",
@@ -26,13 +27,6 @@ FLAGS = (
     "--disable-sync",
     "--force-device-scale-factor=1",
 )
-
-
-def tool(name: str) -> str:
-    """Return the path of one of Debian's programs; it is an error, not a skip, if it is missing."""
-    path = shutil.which(name)
-    assert path is not None, f"{name} is not installed; make system-packages installs it"
-    return path
 
 
 class Browser:
