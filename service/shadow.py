@@ -165,11 +165,14 @@ class _Lane:
 
     def _look(self) -> None:
         self._timer = None
-        is_idle = self.primary.batcher.is_idle and self.primary.batcher.num_calls == self._num_calls
-        if is_idle or self._may_disturb():
+        if self._is_idle() or self._may_disturb():
             self._send(self._waiting.popleft())
         else:
             self._wait()
+
+    def _is_idle(self) -> bool:
+        batcher = self.primary.batcher
+        return batcher.is_idle and batcher.num_calls == self._num_calls
 
     def _may_disturb(self) -> bool:
         now = time.monotonic()
@@ -212,7 +215,7 @@ class _Lane:
             self._metrics.requests["failed"].inc()
         else:
             self._note(copied, call, seconds - copied.seconds)
-        if self._waiting and self.primary.batcher.is_idle:
+        if self._waiting and self._is_idle():  # still: no request has come since before the copy went out
             self._send(self._waiting.popleft())
         else:
             self._wait()
