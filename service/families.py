@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
@@ -102,13 +101,14 @@ def without_the_gone(departed: Families, alive: Sequence[Families]) -> Families:
     }
 
 
-def exposition(collector: Collector, accept: str) -> tuple[bytes, str]:
-    """Return what a collector has in the format that a scraper accepts, and its content type."""
-    encode, content_type = choose_encoder(accept)
-    return encode(cast("CollectorRegistry", collector)), content_type  # it is asked to collect, nothing else
+def registry_of(families: Families) -> CollectorRegistry:
+    """Return a registry that has these."""
+    registry = CollectorRegistry()
+    registry.register(_Collected(families))
+    return registry
 
 
-class Collected(Collector):
+class _Collected(Collector):
     """Families as a collector has them."""
 
     def __init__(self, families: Families) -> None:

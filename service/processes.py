@@ -10,7 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 
-from service.families import Collected, Families, counted, exposition, merged, unpacked, without_the_gone
+from service.exposition import expose
+from service.families import Families, counted, merged, registry_of, unpacked, without_the_gone
 from service.hub import receive, send
 from service.settings import Settings
 
@@ -128,7 +129,7 @@ class Processes:
             await asyncio.wait({asyncio.create_task(each.tell()) for each in others}, timeout=TELL_SECONDS)
         alive = [each.counts for each in self._members]
         families = merged([without_the_gone(self._departed, alive), *alive])
-        body, content_type = exposition(Collected(families), accept)
+        body, content_type = await expose(registry_of(families), accept)
         send(member.writer, ["page", number, body.decode(), content_type])
 
 

@@ -1,43 +1,34 @@
 """What the metrics have counted, as numbers that can be taken from each other."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
-from prometheus_client import Metric
+from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from service.version_metrics import VersionMetrics
 
-
-class Collected(Protocol):
-    """A metric, one of its children, or a registry."""
-
-    def collect(self) -> Iterable[Metric]:
-        """Return its metrics as they are now."""
-
-
 Buckets = tuple[float, ...]  # how many fell into each bucket of a histogram, the last without an upper edge
 
 
-def samples(collected: Collected) -> Iterator[Sample]:
+def samples(collector: Collector) -> Iterator[Sample]:
     """Return the samples of all metrics in it."""
-    for family in collected.collect():
+    for family in collector.collect():
         yield from family.samples
 
 
-def value(child: Collected) -> float:
+def value(child: Collector) -> float:
     """Return the value of a counter's or gauge's child."""
     return next(sample.value for sample in samples(child) if not sample.name.endswith("_created"))
 
 
-def edges_of(histogram: Collected) -> tuple[float, ...]:
+def edges_of(histogram: Collector) -> tuple[float, ...]:
     """Return the finite upper edges of a histogram's child."""
     return tuple(float(sample.labels["le"]) for sample in samples(histogram) if sample.name.endswith("_bucket"))[:-1]
 
 
-def buckets(histogram: Collected) -> Buckets:
+def buckets(histogram: Collector) -> Buckets:
     """Return how many observations of a histogram's child fell into each bucket."""
     cumulative = [sample.value for sample in samples(histogram) if sample.name.endswith("_bucket")]
     return tuple(upper - lower for lower, upper in pairwise([0.0, *cumulative]))

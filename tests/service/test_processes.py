@@ -1,5 +1,6 @@
 """Several processes on one port are one gateway to those who scrape it, stop it or kill one of them."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -12,7 +13,8 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.families import Collected, Family, Key, counted, exposition, merged, packed, unpacked, without_the_gone
+from service.exposition import expose
+from service.families import Family, Key, counted, merged, packed, registry_of, unpacked, without_the_gone
 from tests.gateway import GatewayProcess
 from tests.service.test_main import torchgate
 
@@ -150,7 +152,8 @@ def test_counts_are_added_and_gauges_are_not() -> None:
     assert both["seen"].samples == family("seen", "counter", a=1, b=5).samples
     assert both["limit"].samples == family("limit", "gauge", a=8, b=2).samples
     assert set(counted(both)) == {"seen"}
-    assert b'limit{version="a"} 8.0' in exposition(Collected(both), "")[0]
+    page, _ = asyncio.run(expose(registry_of(both), ""))
+    assert b'limit{version="a"} 8.0' in page
 
 
 def test_ended_processes_do_not_bring_back_versions_that_are_gone() -> None:
