@@ -56,6 +56,7 @@ def main() -> None:
         from benchmarks.prediction_log import run_prediction_log  # noqa: PLC0415
 
         run_prediction_log()
+        return
     if options.verb == "watching":
         from benchmarks.watching import run_watching  # noqa: PLC0415
 

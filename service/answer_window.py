@@ -16,7 +16,7 @@ Answer = tuple[int, float]
 class _Block:
     class_counts: list[int]
     confidence_counts: list[int]
-    begun: float
+    begun: float = 0.0  # when the first was counted
     num_items: int = 0
 
 
@@ -47,6 +47,8 @@ class AnswerWindow:
             block = self._filling
             end = begin + self._block_items - block.num_items
             part = answers[begin:end]
+            if not block.num_items:
+                block.begun = self._clock()
             classes, confidences, edges = block.class_counts, block.confidence_counts, self._inner_edges
             for index, confidence in part:
                 classes[index] += 1
@@ -84,4 +86,4 @@ class AnswerWindow:
         self.num_items += sign * block.num_items
 
     def _new_block(self) -> _Block:
-        return _Block([0] * len(self.class_counts), [0] * len(self.confidence_counts), self._clock())
+        return _Block([0] * len(self.class_counts), [0] * len(self.confidence_counts))

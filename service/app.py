@@ -89,11 +89,11 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await pages.start()
         tracing.start()
         await fleet.start()
         await conductor.start()
         prediction_log.start()
+        await pages.start()  # last: who has told what it counted has started
         try:
             async with LoopLag(metrics):
                 yield

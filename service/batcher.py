@@ -131,8 +131,7 @@ class Batcher:
                 break
             await asyncio.wait(self._tasks, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
         self.fail_waiting(Draining())
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in (tasks := list(self._tasks)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -266,13 +265,12 @@ class Batcher:
         self._metrics.items.inc(len(batch.items))
 
     def _deliver(self, batch: Batch, answer: BatchAnswer, started: float, seconds: float) -> None:
-        num_items = len(batch.items)
         first = batch.items[0].call
         if answer.profile is None:
             self._forecast.compare(first.foreseen_seconds, started + seconds - first.submitted_at)
         times = BatchTimes(started, seconds, answer.decode_seconds, answer.compute_seconds)
         for call in {item.call for item in batch.items}:
-            call.note(num_items, batch.limit, batch.reason, times)
+            call.note(len(batch.items), batch.limit, batch.reason, times)
         for item, result in zip(batch.items, answer.results, strict=True):
             item.call.queue_seconds = max(item.call.queue_seconds, started - item.queued_at)
             item.call.answer(item.index, result)
@@ -285,6 +283,8 @@ class Batcher:
             self._circuit.failed()
         now = self._clock()
         wanted = [item for item in batch.items if item.is_wanted(now)]
+        for item in wanted:
+            item.wait_again(now)
         if self._circuit.state == "open":
             self.fail_waiting(error)
         elif error.may_be_one_image and len(wanted) > 1:

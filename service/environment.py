@@ -44,7 +44,10 @@ def require_log_folder(folder: Path) -> None:
     given = f"{env_name('prediction_log_dir')}={folder}"
     if find_spec("pyarrow") is None:
         raise ValueError(f"{given}: {sys.executable} has no pyarrow; install the extra 'prediction-log'")
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    try:
+        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    except OSError as error:  # what it lies in may not be looked into
+        raise ValueError(f"{given}: {error.strerror}") from error
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         raise ValueError(f"{given}: nothing can be written into {there}")
 

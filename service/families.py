@@ -1,14 +1,19 @@
 """What processes have measured, as plain data that can be sent, and several of them as one."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 Key = tuple[str, tuple[tuple[str, str], ...]]  # a sample's name and labels
+Child = tuple[Mapping[str, str], Iterable[Sample]]  # its labels; its samples' names come after the metric's
+SAMPLES_PER_TURN = 100  # about half a millisecond
 
 # Of gauges the largest of all processes is shown, but of these the sum, and of these the least.
 SUMMED = frozenset(
@@ -22,7 +27,8 @@ SUMMED = frozenset(
         "process_open_fds",
     }
 )
-LEAST = frozenset({"torchgate_model_ready", "process_start_time_seconds", "process_max_fds"})
+LEAST = frozenset({"torchgate_backend_up", "torchgate_model_ready", "process_start_time_seconds", "process_max_fds"})
+DRIFT_SCORE, DRIFT_THRESHOLD = "torchgate_drift_score", "torchgate_drift_threshold"
 COUNTED = frozenset({"counter", "histogram"})
 PRESENT = "torchgate_model_ready"  # what a process exports of every version that it has
 
@@ -40,25 +46,54 @@ class Family:
 Families = Mapping[str, Family]
 
 
-def families_of(registry: Collector) -> Families:
-    """Return all that is in a registry."""
-    found = {}
-    for metric in registry.collect():
-        samples = {(each.name, tuple(each.labels.items())): float(each.value) for each in metric.samples}
-        found[metric.name] = Family(metric.name, metric.documentation, metric.type, samples)
-    return found
+def walk(registry: CollectorRegistry) -> Iterator[tuple[Metric, Iterator[Child]]]:
+    """Yield each metric, its samples aside, and its children one by one: there may be a pause between any two."""
+    for collector in list(registry._collector_to_names):  # noqa: SLF001 - collect() makes whole families
+        if isinstance(collector, MetricWrapperBase):
+            (family,) = collector.describe()
+            yield family, _children(collector)
+        else:
+            for family in collector.collect():
+                samples = [sample._replace(name=sample.name.removeprefix(family.name)) for sample in family.samples]
+                yield family, iter([({}, samples)])
 
 
-def packed(families: Families) -> list[Any]:
-    """Return them as JSON can have them."""
-    return [
-        [each.name, each.documentation, each.kind, [[*key, value] for key, value in each.samples.items()]]
-        for each in families.values()
-    ]
+def _children(metric: MetricWrapperBase) -> Iterator[Child]:
+    """Yield them; a metric without labels is its own child."""
+    if not metric._is_parent():  # type: ignore[no-untyped-call]  # noqa: SLF001
+        yield {}, metric._samples()  # noqa: SLF001
+        return
+    names = metric._labelnames  # noqa: SLF001
+    with metric._lock:  # noqa: SLF001
+        children = list(metric._metrics.items())  # noqa: SLF001
+    for values, child in children:
+        yield dict(zip(names, values, strict=True)), child._samples()  # noqa: SLF001
+
+
+async def packed(registry: CollectorRegistry) -> str:
+    """Return what is in a registry as JSON for `unpacked`; other tasks run meanwhile."""
+    families: list[str] = []
+    num_waiting = 0
+    for family, children in walk(registry):
+        rows: list[str] = []
+        for labels, samples in children:
+            found = [
+                json.dumps([family.name + suffix, [*labels.items(), *own.items()], value])
+                for suffix, own, value, *_ in samples
+                if suffix != "_created"
+            ]
+            rows += found
+            num_waiting += len(found)
+            if num_waiting >= SAMPLES_PER_TURN:
+                num_waiting = 0
+                await asyncio.sleep(0)
+        head = json.dumps([family.name, family.documentation, family.type])
+        families.append(f"{head[:-1]},[{','.join(rows)}]]")
+    return f"[{','.join(families)}]"
 
 
 def unpacked(document: Iterable[Any]) -> Families:
-    """Return what `packed` gave."""
+    """Return what `packed` gave, read as JSON."""
     return {
         name: Family(
             name,
@@ -83,8 +118,24 @@ def merged(each_of: Sequence[Families]) -> Families:
             into = result.setdefault(family.name, Family(family.name, family.documentation, family.kind))
             for key, value in family.samples.items():
                 held = into.samples.get(key)
-                into.samples[key] = value if held is None else _both(family, key[0], held, value)
+                into.samples[key] = value if held is None else _both(family, held, value)
+    _show_worst_drift(result, each_of)
     return result
+
+
+def _show_worst_drift(result: Families, each_of: Sequence[Families]) -> None:
+    """Show each score beside what it is held against in the same process: where it is nearest to that, or beyond."""
+    scores, thresholds = (result.get(name) for name in (DRIFT_SCORE, DRIFT_THRESHOLD))
+    if scores is None or thresholds is None:
+        return
+    for _, labels in scores.samples:
+        keys = (DRIFT_SCORE, labels), (DRIFT_THRESHOLD, labels)
+        pairs = [
+            (families[DRIFT_SCORE].samples[keys[0]], families[DRIFT_THRESHOLD].samples[keys[1]])
+            for families in each_of
+            if DRIFT_SCORE in families and keys[0] in families[DRIFT_SCORE].samples
+        ]
+        scores.samples[keys[0]], thresholds.samples[keys[1]] = max(pairs, key=lambda pair: pair[0] / pair[1])
 
 
 def without_the_gone(departed: Families, alive: Sequence[Families]) -> Families:
@@ -122,9 +173,7 @@ class _Collected(Collector):
             yield metric
 
 
-def _both(family: Family, sample: str, one: float, other: float) -> float:
-    if sample.endswith("_created"):
-        return min(one, other)
+def _both(family: Family, one: float, other: float) -> float:
     if family.kind in COUNTED or family.name in SUMMED:
         return one + other
     return min(one, other) if family.name in LEAST else max(one, other)

@@ -11,13 +11,14 @@ from struct import Struct
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.registry import Collector
 
+from service.errors import NotReady
 from service.exposition import expose
-from service.families import families_of, packed
+from service.families import packed
 
 LENGTH = Struct(">I")
-TELL_SECONDS = 1.0  # what a process that is killed has counted since is lost
+TELL_EVERY_SECONDS = 1.0  # what a process that is killed has counted since is lost
+TELL_CHARACTERS_PER_SECOND = 300_000  # with many versions there is more to tell, and it is told less often
 PAGE_SECONDS = 5.0
 
 
@@ -54,7 +55,7 @@ class OwnPages:
 class SharedPages:
     """The metrics of all processes of this gateway, made by the process above them."""
 
-    def __init__(self, registry: Collector, connection: socket.socket) -> None:
+    def __init__(self, registry: CollectorRegistry, connection: socket.socket) -> None:
         self._registry = registry
         self._socket = connection
         self._numbers = count()
@@ -64,8 +65,8 @@ class SharedPages:
     async def start(self) -> None:
         """Tell the process above what was counted, again and again."""
         self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
-        self._tell(None)
-        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tell_often())]
+        num_characters = await self._tell(None)
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tell_often(num_characters))]
 
     async def close(self) -> None:
         """Tell it for the last time."""
@@ -73,35 +74,38 @@ class SharedPages:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(OSError):
-            self._tell(None)
-            await self._writer.drain()
+            await self._tell(None)
             self._writer.close()
             await self._writer.wait_closed()
 
     async def page(self, accept: str) -> tuple[bytes, str]:
-        """Return the page, TimeoutError if the process above does not make it in time."""
+        """Return the page; raises NotReady if the process above does not make it in time."""
         number = next(self._numbers)
         future = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            send(self._writer, ["page", number, accept, packed(families_of(self._registry))])
+            _write(self._writer, f'["page",{number},{json.dumps(accept)},{await packed(self._registry)}]')
             return await asyncio.wait_for(future, PAGE_SECONDS)
+        except TimeoutError as error:
+            raise NotReady("the gateway's processes do not tell what they have counted") from error
         finally:
             del self._asked[number]
 
-    def _tell(self, number: int | None) -> None:
-        send(self._writer, ["counts", number, packed(families_of(self._registry))])
+    async def _tell(self, number: int | None) -> int:
+        text = f'["counts",{json.dumps(number)},{await packed(self._registry)}]'
+        _write(self._writer, text)
+        await self._writer.drain()
+        return len(text)
 
-    async def _tell_often(self) -> None:
+    async def _tell_often(self, num_characters: int) -> None:
         while True:
-            await asyncio.sleep(TELL_SECONDS)
-            self._tell(None)
-            await self._writer.drain()
+            await asyncio.sleep(max(TELL_EVERY_SECONDS, num_characters / TELL_CHARACTERS_PER_SECOND))
+            num_characters = await self._tell(None)
 
     async def _listen(self) -> None:
         while (message := await receive(self._reader)) is not None:
             match message:
                 case ["tell", number]:
-                    self._tell(number)
+                    await self._tell(number)
                 case ["page", number, text, content_type]:
                     if (future := self._asked.get(number)) is not None and not future.done():
                         future.set_result((text.encode(), content_type))
@@ -111,7 +115,11 @@ class SharedPages:
 
 def send(writer: asyncio.StreamWriter, message: list[Any]) -> None:
     """Send a message, as far as anybody is there to take it."""
-    body = json.dumps(message, separators=(",", ":")).encode()
+    _write(writer, json.dumps(message, separators=(",", ":")))
+
+
+def _write(writer: asyncio.StreamWriter, text: str) -> None:
+    body = text.encode()
     writer.write(LENGTH.pack(len(body)) + body)
 
 

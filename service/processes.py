@@ -21,7 +21,7 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 8.0
 STEADY_SECONDS = 10.0  # who ran for so long is restarted at once again
 EXTRA_SECONDS = 10.0  # that a process gets to end beyond its drain
-TELL_SECONDS = 1.0  # for what a process has counted; after that, what it told last counts
+TELL_TIMEOUT_SECONDS = 1.0  # for what a process has counted; after that, what it told last counts
 
 
 class Processes:
@@ -54,7 +54,14 @@ class Processes:
         pause = FIRST_PAUSE_SECONDS
         while not self._stop.is_set():
             started = time.monotonic()
-            member = await self._start()
+            try:
+                member = await self._start()
+            except OSError as error:
+                if not self._has_served:
+                    raise
+                logger.error("a process of torchgate cannot be started, which is tried again: %s", error)  # noqa: TRY400
+                pause = await self._pause(pause)
+                continue
             exited = asyncio.create_task(member.process.wait())
             stopped = asyncio.create_task(self._stop.wait())
             await asyncio.wait({exited, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -73,10 +80,13 @@ class Processes:
                 self._stop.set()
                 return
             logger.warning("a process of torchgate has ended (status %d) and is replaced", status)
-            pause = FIRST_PAUSE_SECONDS if time.monotonic() - started > STEADY_SECONDS else pause
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            pause = await self._pause(FIRST_PAUSE_SECONDS if time.monotonic() - started > STEADY_SECONDS else pause)
+
+    async def _pause(self, seconds: float) -> float:
+        """Wait so long, unless it is time to stop; return how long to wait the next time."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+        return min(2 * seconds, LONGEST_PAUSE_SECONDS)
 
     async def _start(self) -> "_Member":
         ours, theirs = socket.socketpair()
@@ -126,7 +136,7 @@ class Processes:
         """Send a process the page of all."""
         others = [each for each in self._members if each is not member and each.counts]
         if others:
-            await asyncio.wait({asyncio.create_task(each.tell()) for each in others}, timeout=TELL_SECONDS)
+            await asyncio.wait({asyncio.create_task(each.tell()) for each in others}, timeout=TELL_TIMEOUT_SECONDS)
         alive = [each.counts for each in self._members]
         families = merged([without_the_gone(self._departed, alive), *alive])
         body, content_type = await expose(registry_of(families), accept)
@@ -155,6 +165,6 @@ class _Member:
         try:
             send(self.writer, ["tell", number])
             with suppress(TimeoutError):
-                await asyncio.wait_for(future, TELL_SECONDS)
+                await asyncio.wait_for(future, TELL_TIMEOUT_SECONDS)
         finally:
             del self.asked[number]

@@ -119,6 +119,11 @@ class Item:
         """Tell whether its caller still waits and its deadline lies ahead."""
         return not self.call.is_done and self.call.deadline > now
 
+    def wait_again(self, now: float) -> None:
+        """Begin to wait anew, after an attempt that failed; that took its time too, but was no waiting."""
+        self.call.queue_seconds = max(self.call.queue_seconds, self.call.sent_at - self.queued_at)
+        self.queued_at = now
+
 
 class ItemQueue:
     """Images in the order in which they are to go: normal before low, earliest deadline first, then first come."""

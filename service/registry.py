@@ -111,7 +111,10 @@ class Registry:
             await self.note(entry, "refused", detail)
 
     async def note(self, entry: Entry, outcome: Outcome, detail: str) -> None:
-        """Write an event that changes no state; without the database there is a line in this process' log instead."""
+        """Write an event that changes no state; where that fails there is a line in this process' log instead.
+
+        Before the database was opened there is neither.
+        """
         if not self._is_open:
             return
         try:

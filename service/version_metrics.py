@@ -7,7 +7,7 @@ from service.backend import Target
 from service.circuit import CircuitState
 from service.drift import Score
 from service.forecast import Forecast
-from service.instruments import QuickHistogram
+from service.instruments import QuickCounter, QuickHistogram
 from service.metric_labels import (
     CIRCUIT_STATES,
     SHADOW_RESULTS,
@@ -77,7 +77,7 @@ class VersionMetrics:
         labels = (target.model, target.version)
         self._requests = metrics.inference_requests
         self._labels = labels
-        self._role: Role | None = None
+        self._requests_by_role: dict[Role, Mapping[Outcome, QuickCounter]] = {}
         self.play("primary")
         self.fast_requests = metrics.slo_fast_requests.labels(*labels)
         self.fast_seconds = metrics.objectives.latency_seconds
@@ -115,13 +115,16 @@ class VersionMetrics:
 
     def play(self, role: Role) -> None:
         """Count requests as ones to a version in this role from now on."""
-        if role == self._role:
-            return
-        self._role = role
-        self.requests = {
-            outcome: self._requests.labels(*self._labels, "http", role, outcome)
-            for outcome in Outcome.__args__  # type: ignore[attr-defined]
-        }
+        if role not in self._requests_by_role:
+            self._requests_by_role[role] = {
+                outcome: self._requests.labels(*self._labels, "http", role, outcome)
+                for outcome in Outcome.__args__  # type: ignore[attr-defined]
+            }
+        self.requests = self._requests_by_role[role]
+
+    def requests_in_all_roles(self) -> Mapping[Outcome, Sequence[QuickCounter]]:
+        """Return the counters of requests by how they ended, one for each role that the version has played."""
+        return {outcome: [each[outcome] for each in self._requests_by_role.values()] for outcome in self.requests}
 
     def backend_error(self, kind: str) -> None:
         """Count a batch that got no answer; `kind` is the code of a BackendError, a closed set."""

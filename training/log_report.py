@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from training.errors import DataError
-from training.prediction_log import Label, read, read_labels
+from training.prediction_log import PREDICTION_COLUMNS, Label, read, read_labels
 
-NUM_HISTOGRAM_BINS = 20  # of the contract's reference, too
+NUM_HISTOGRAM_BINS = 20
 PERCENTILES = (50, 95, 99)
 Z_95 = 1.959964
-READ = ("time", "id", "index", "model", "version", "class", "confidence", "latency_seconds")
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def log_report(folder: Path) -> list[VersionReport]:
     seen: dict[tuple[str, str], _Seen] = {}
     labels = read_labels(folder)
     labelled = pa.array({each.answer_id for each in labels}, pa.string())
-    for table in read(folder, "predictions", READ):
+    for table in read(folder, "predictions", PREDICTION_COLUMNS):
         for key, rows, is_first in _by_version(table):
             version = seen.setdefault(key, _Seen())
             version.add(rows, is_first)

@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 
 from training.errors import DataError
 
-PREDICTION_COLUMNS = (
-    "time", "id", "index", "model", "version", "class", "confidence", "latency_seconds", "input_sha256", "image",
-)  # fmt: skip
+PREDICTION_COLUMNS = ("time", "id", "index", "model", "version", "class", "confidence", "latency_seconds")
+INPUT_COLUMNS = ("input_sha256", "image")  # empty unless inputs are kept
 FEEDBACK_COLUMNS = ("time", "id", "index", "model", "version", "predicted", "label")
 # Kind, time, writer, and the numbers of the first and the last of that writer's files whose rows it holds.
 FILE_NAME = re.compile(r"(predictions|feedback)-(\d{8}T\d{9}Z)-([0-9a-f]{8})-(\d{8,})-(\d{8,})\.parquet")

@@ -130,12 +130,12 @@ class Prediction:
     def breakdown(self, arrived: float, ended: float) -> Mapping[str, float]:
         """Return where the time of a request went that came at `arrived` and was answered at `ended`.
 
-        Of several batches it is the last one that counts. `batch_wait_ms` is what the backend kept the batch for
-        beyond what its worker spent on it: the way, and its turn behind others.
+        Of several batches it is the one that was sent last that counts. `batch_wait_ms` is what the backend kept the
+        batch for beyond what its worker spent on it: the way, and its turn behind others.
         """
         call, parts = self._call, {"read": self._started - arrived}
-        if call.last_batch is not None:
-            times = call.last_batch
+        times = call.last_batch
+        if times is not None and call.sent_at <= times.sent_at:
             handler_seconds = times.decode_seconds + times.compute_seconds
             parts |= {
                 "queue": times.sent_at - self._started,

@@ -34,7 +34,7 @@ class FeedbackSum(BaseModel):
 
 
 class VersionQuality(BaseModel):
-    """How good one version is in service, as far as this gateway has seen."""
+    """How good one version is in service, as far as the process that answers has seen."""
 
     version: str
     state: DriftState = Field(

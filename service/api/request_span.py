@@ -35,7 +35,7 @@ def end_request(
         "url.scheme": "http",
         "url.path": path[:LONGEST_TEXT],
         "torchgate.request.id": request_id,
-        **_server(headers.get(b"host", b"")),
+        **_server(headers.get(b"host", b"")[:LONGEST_TEXT]),
     }
     if not is_known:
         attributes["http.request.method_original"] = method[:LONGEST_TEXT]
@@ -60,7 +60,7 @@ def end_request(
 @lru_cache(MAX_CACHED_HOSTS)
 def _server(host: bytes) -> Mapping[str, str | int]:
     try:
-        parts = urlsplit("//" + host[:LONGEST_TEXT].decode("latin-1"))
+        parts = urlsplit("//" + host.decode("latin-1"))
         address, port = parts.hostname, parts.port
     except ValueError:
         return {}

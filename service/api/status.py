@@ -62,7 +62,7 @@ class EventStream(Response):
 
 
 def status_routes(feed: Feed, *, asks_for_key: bool) -> APIRouter:
-    """Return the routes of the status page, open like /metrics: they show nothing that is not shown there."""
+    """Return the routes of the status page, open like what they show: /metrics, /readyz, /models, rollouts."""
     routes = APIRouter(tags=["status"])
     page = assemble(asks_for_key=asks_for_key)
     headers = {

@@ -117,16 +117,16 @@ def merged(paths: Iterable[Path]) -> Content:
     """Return the rows of several files, in their order.
 
     Raises:
-        OSError: one of them is gone or cannot be read.
+        OSError: one of them is gone or cannot be read, or they cannot be put together.
     """
     tables = []
-    for path in paths:
-        try:
+    try:
+        for path in paths:
             with pq.ParquetFile(path) as file:
                 tables.append(file.read(use_threads=False))
-        except pa.ArrowException as error:
-            raise OSError(f"{path}: {error}") from error
-    return _parquet(pa.concat_tables(tables).combine_chunks())
+        return _parquet(pa.concat_tables(tables).combine_chunks())
+    except (pa.ArrowException, MemoryError) as error:
+        raise OSError(f"{path}: {error}") from error
 
 
 def warm_up() -> None:

@@ -140,19 +140,20 @@ class ParquetLog:
             raise
 
     def _empty(self) -> None:
-        """Write all that waits."""
-        while self._answers:
-            self._write_answers()
+        """Write what waits; what comes meanwhile is gathered for the next time."""
+        num_left = len(self._answers)
+        while num_left:
+            num_left -= self._write_answers(num_left)
         if self._labels:
             waiting = [self._labels.popleft() for _ in range(len(self._labels))]
             self._place("feedback", waiting[0].at, labels(waiting))
             self._num_rows_out += len(waiting)
 
-    def _write_answers(self) -> None:
-        """Write a file's worth of answers."""
+    def _write_answers(self, at_most: int) -> int:
+        """Write a file's worth of answers; return how many it took."""
         taken: list[Answered] = []
         num_rows = num_bytes = 0
-        while self._answers and num_rows < MOST_FILE_ROWS and num_bytes < self._most_file_bytes:
+        while len(taken) < at_most and num_rows < MOST_FILE_ROWS and num_bytes < self._most_file_bytes:
             answer = self._answers.popleft()
             taken.append(answer)
             num_rows += len(answer.results)
@@ -160,6 +161,7 @@ class ParquetLog:
         self._place("predictions", taken[0].at, predictions(taken, with_images=self._with_images))
         self._num_rows_out += num_rows
         self._num_bytes_out += num_bytes
+        return len(taken)
 
     def _place(self, kind: Kind, at: float, content: Content) -> None:
         if not content.num_rows:

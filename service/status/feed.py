@@ -118,6 +118,8 @@ class Feed:
         if task.cancelled():
             return
         logger.error("the status page's figures could not be read", exc_info=task.exception())
+        if self._looking is not task:  # nobody listened any more, and then somebody else
+            return
         self._looking = None
         for listener in self._listeners:
             listener.end()

@@ -82,7 +82,10 @@ class VersionReading:
     def of(cls, metrics: VersionMetrics) -> "VersionReading":
         """Read a version's metrics."""
         return cls(
-            outcomes={outcome: value(child) for outcome, child in metrics.requests.items()},
+            outcomes={
+                outcome: sum(value(child) for child in children)
+                for outcome, children in metrics.requests_in_all_roles().items()
+            },
             latency=buckets(metrics.seconds["success"]),
             sizes=buckets(metrics.batch_size),
             items=value(metrics.items),

@@ -103,6 +103,25 @@ async def test_a_request_that_failed_late_says_what_it_waited_for(
         assert line["batch_wait_ms"] >= 100
 
 
+async def test_the_last_of_several_batches_is_the_one_that_was_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running_gateway(tmp_path, slow_request_ms=100, log_level="warning", max_batch_size=1) as rig:
+        first = await rig.fill_the_slot()
+        form = [("file", (name, b"class:1", "image/png")) for name in ("1", "2")]
+        both = asyncio.create_task(rig.client.post("/predict", files=form, headers={"X-Deadline-Ms": "400"}))
+        await rig.until_queued(2)
+        rig.backend.slow[Target("digits", "1.0")] = 0.01
+        rig.backend.release()
+        await rig.backend.batches_arrived(2)
+        rig.backend.stuck.add(Target("digits", "1.0"))  # the second of the two
+        assert [(await request).status_code for request in (first, both)] == [200, 504]
+        (line,) = [line for line in lines(capsys) if line.get("code") == 504]
+        assert line["batch_wait_ms"] > 100
+        assert "serialise_ms" not in line
+        rig.backend.release()
+
+
 async def test_a_slow_sender_is_no_slow_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running_gateway(tmp_path, slow_request_ms=100) as rig:
         reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)

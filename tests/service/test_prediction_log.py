@@ -291,3 +291,27 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with pytest.raises(ValidationError) as caught:
         Settings(prediction_log_dir=tmp_path)
     assert "prediction-log" in explain(caught.value)
+
+
+def test_what_comes_while_the_log_writes_waits_for_the_next_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = ParquetLog(tmp_path / "log", 2**30, 1, "none", Metrics())
+    place = LogFolder.place
+
+    def slowly(self: LogFolder, name: str, data: memoryview) -> None:
+        for number in range(10):  # requests do not stop for it
+            put(log, number)
+        place(self, name, data)
+
+    monkeypatch.setattr(LogFolder, "place", slowly)
+    put(log, 10)
+    log.labelled("0" * 32, 0, TARGET, "one", "two")
+    log._empty()
+    assert sorted(path.name.split("-")[0] for path in (tmp_path / "log").glob("*.parquet")) == [
+        "feedback",
+        "predictions",
+    ]
+    assert len(rows(tmp_path / "log", "predictions")) == 1
+    log._empty()
+    assert len(rows(tmp_path / "log", "predictions")) == 21

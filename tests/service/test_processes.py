@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.exposition import expose
@@ -135,6 +137,14 @@ def test_a_gateway_whose_processes_cannot_start_says_so_and_ends(tmp_path: Path)
     assert "cannot start (status 7)" in done.stderr
 
 
+def test_what_fails_late_in_a_start_is_a_start_that_failed(tmp_path: Path) -> None:
+    env = {"TORCHGATE_PORT": "0", "TORCHGATE_MODEL_STORE": str(tmp_path), "TORCHGATE_TRACING": "otlp"}
+    done = torchgate("serve", TORCHGATE_PROCESSES="2", OTEL_EXPORTER_OTLP_COMPRESSION="nonsense", **env)
+    assert done.returncode == 3
+    assert "cannot start (status 3)" in done.stderr
+    assert "listens on" not in done.stderr
+
+
 def test_workers_belong_to_one_process() -> None:
     done = torchgate("check", TORCHGATE_PROCESSES="2", TORCHGATE_BACKEND="workers")
     assert done.returncode == 2
@@ -142,18 +152,38 @@ def test_workers_belong_to_one_process() -> None:
 
 
 def family(name: str, kind: str, **samples: float) -> Family:
-    return Family(name, "What.", kind, {(name, (("version", label),)): value for label, value in samples.items()})
+    sample = f"{name}_total" if kind == "counter" else name
+    return Family(name, "What.", kind, {(sample, (("version", label),)): value for label, value in samples.items()})
 
 
 def test_counts_are_added_and_gauges_are_not() -> None:
-    one = {each.name: each for each in (family("seen", "counter", a=1, b=2), family("limit", "gauge", a=8))}
+    registry = CollectorRegistry()
+    seen = Counter("seen", "What.", ["version"], registry=registry)
+    seen.labels("a").inc(1)
+    seen.labels("b").inc(2)
+    Gauge("limit", "What.", ["version"], registry=registry).labels("a").set(8)
+    one = unpacked(json.loads(asyncio.run(packed(registry))))
     other = {each.name: each for each in (family("seen", "counter", b=3), family("limit", "gauge", a=6, b=2))}
-    both = merged([unpacked(packed(one)), other])
+    both = merged([one, other])
     assert both["seen"].samples == family("seen", "counter", a=1, b=5).samples
     assert both["limit"].samples == family("limit", "gauge", a=8, b=2).samples
     assert set(counted(both)) == {"seen"}
     page, _ = asyncio.run(expose(registry_of(both), ""))
     assert b'limit{version="a"} 8.0' in page
+
+
+def test_what_is_wrong_in_one_process_is_not_hidden_by_the_others() -> None:
+    def told(score: float, threshold: float, is_up: float) -> dict[str, Family]:
+        values = {
+            "torchgate_drift_score": score,
+            "torchgate_drift_threshold": threshold,
+            "torchgate_backend_up": is_up,
+        }
+        return {name: family(name, "gauge", a=value) for name, value in values.items()}
+
+    fine, bad = told(0.05, 0.3, 1), told(0.2, 0.1, 0)
+    for both in (merged([fine, bad]), merged([bad, fine])):
+        assert [list(each.samples.values()) for each in both.values()] == [[0.2], [0.1], [0]]
 
 
 def test_ended_processes_do_not_bring_back_versions_that_are_gone() -> None:

@@ -68,6 +68,17 @@ def test_a_versions_reading_is_its_own() -> None:
     assert value(ours.batch_limit) == 16
 
 
+def test_a_version_that_plays_a_role_again_has_no_requests_again() -> None:
+    metrics = VersionMetrics(Metrics(), Target("digits", "1.0"))
+    metrics.requests["success"].inc(1000)
+    metrics.play("canary")
+    before = VersionReading.of(metrics)
+    metrics.requests["success"].inc(5)
+    metrics.play("primary")
+    metrics.requests["success"].inc(2)
+    assert VersionReading.of(metrics).since(before).outcomes["success"] == 7
+
+
 def test_what_is_shown_is_short() -> None:
     assert per_second({"a": 3, "b": 0}, 2) == {"a": 1.5}
     assert per_second({"a": 3}, 0) == {}

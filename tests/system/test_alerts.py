@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -45,6 +46,7 @@ class Load:
     def __init__(self, url: str, body: Body) -> None:
         self.body = body
         self.num_answered = 0
+        self._numbers = count()  # each is one client's: with some sent twice and others never, classes would drift
         self._url = url
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -72,7 +74,7 @@ class Load:
     def _send(self) -> None:
         with httpx.Client(base_url=self._url, timeout=20, trust_env=False) as http:
             while not self._stop.wait(PAUSE_SECONDS):
-                predict(http, self.body(self.num_answered))
+                predict(http, self.body(next(self._numbers)))
                 with self._lock:
                     self.num_answered += 1
 

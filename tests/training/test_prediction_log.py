@@ -54,7 +54,7 @@ class Writer:
 
 
 def test_both_sides_have_the_same_names() -> None:
-    assert tuple(columns.PREDICTIONS.names) == prediction_log.PREDICTION_COLUMNS
+    assert tuple(columns.PREDICTIONS.names) == prediction_log.PREDICTION_COLUMNS + prediction_log.INPUT_COLUMNS
     assert tuple(columns.FEEDBACK.names) == prediction_log.FEEDBACK_COLUMNS
     assert folder.NAME.pattern == prediction_log.FILE_NAME.pattern
     assert folder.NAME.fullmatch(folder.file_name("feedback", 1.5, "0123abcd", 7))
@@ -181,6 +181,11 @@ def test_the_stage_says_what_it_found(
     (version,) = json.loads(report.read_text())["versions"]
     assert version["feedback"]["num_labelled"] == 1
     assert len(list((target / "dog").iterdir())) == 1
-    wrongs: list[list[str | Path]] = [[], ["--log", log, "--run", tmp_path], ["--run", tmp_path, "--images", target]]
+    wrongs: list[list[str | Path]] = [
+        [],
+        ["--log", log, "--name", "digits"],
+        ["--log", log, "--run", tmp_path],
+        ["--run", tmp_path, "--images", target],
+    ]
     for wrong in wrongs:
         assert stage(*wrong)[0] == 2

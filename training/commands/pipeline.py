@@ -52,6 +52,8 @@ def run_evaluate(args: Sequence[str], _: ArchiveConfig) -> None:
         if options.report or options.images or options.name:
             raise SettingError("--report, --images and --name go with --log")
         evaluate(Run(run_folder(args)))
+    elif options.name and options.images is None:
+        raise SettingError("--name goes with --images")
     if options.log is not None:
         _evaluate_log(options.log, options)
 
