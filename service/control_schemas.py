@@ -179,7 +179,7 @@ class FeedbackChange(_Change):
     """What one image of an answer really is."""
 
     id: str = Field(max_length=4096, description="The answer's id.")
-    index: int = Field(0, ge=0, description="Which image of the request, from 0.")
+    index: int = Field(0, ge=0, strict=True, description="Which image of the request, from 0.")
     label: str = Field(max_length=200, description="Its right class.")
 
 

@@ -13,12 +13,15 @@ from service.backend import Backend, BatchOptions, ItemError, ModelControl, Prob
 from service.batcher import Batcher
 from service.catalog import Archive
 from service.contract import Contract
-from service.errors import BackendUnavailable, NotReady
+from service.errors import AlreadyRegistered, BackendUnavailable, NotReady
 from service.quality import Quality
 from service.receipts import receipt_name
 from service.version_metrics import VersionMetrics
 
 logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 15.0  # for a version that is registered without a ready worker; then it is replaced
+LOOK_SECONDS = 0.2
 
 State = Literal["waiting", "loading", "ready", "unavailable", "failed", "draining"]
 
@@ -156,18 +159,36 @@ class Deployment:
             BackendError: the backend does not load or answer it.
             SelfCheckFailed: it answers something else than its contract says.
         """
+        if status is not None and not status.num_ready:
+            status = await self._awaited(control)
         if status is not None and not (status.num_ready and await self._is_this_archive(control)):
             logger.warning("%s is registered without a ready worker or from another archive; replaced", self.target)
             await control.unload(self.target)
             status = None
         if status is None:
-            await control.load(self.target, self.archive.file, self.num_workers)
+            try:
+                await control.load(self.target, self.archive.file, self.num_workers)
+            except AlreadyRegistered:
+                if (status := await self._awaited(control)) is None or not status.num_ready:
+                    raise
             if not await self._is_this_archive(control):
                 raise SelfCheckFailed("the model server loaded another archive than the manifest names")
         elif status.num_workers_wanted != self.num_workers:
             await control.scale(self.target, self.num_workers)
         await self._self_check(backend, timeout_seconds)
         self.use(self.num_workers, backend)
+
+    async def _awaited(self, control: ModelControl) -> VersionStatus | None:
+        """Return what the backend has of this version, after a while for a worker to be ready.
+
+        Whoever shares the backend, another gateway or another process, may be loading it just now.
+        """
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (status := (await control.survey()).get(self.target)) is not None:
+            if status.num_ready or time.monotonic() > deadline:
+                return status
+            await asyncio.sleep(LOOK_SECONDS)
+        return None
 
     async def _is_this_archive(self, control: ModelControl) -> bool:
         described = await control.contract(self.target)

@@ -45,11 +45,11 @@ def require_log_folder(folder: Path) -> None:
     if find_spec("pyarrow") is None:
         raise ValueError(f"{given}: {sys.executable} has no pyarrow; install the extra 'prediction-log'")
     try:
-        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    except OSError as error:  # what it lies in may not be looked into
-        raise ValueError(f"{given}: {error.strerror}") from error
-    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-        raise ValueError(f"{given}: nothing can be written into {there}")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{given}: {error.strerror}; it must be a folder, or one that can be made") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"{given}: nothing can be written into it")
 
 
 def require_collector(address: str) -> None:

@@ -27,6 +27,7 @@ GatewayError
 │   ├── BackendUnavailable       503
 │   │   └── WorkerDied           503
 │   ├── BackendFailed            503
+│   │   └── AlreadyRegistered
 │   └── BackendTimeout           504
 └── DeadlineExceeded             504
 """
@@ -174,6 +175,10 @@ class BackendFailed(BackendError):
     code = "backend_failed"
     sentence = "The model server failed: {reason}."
     may_be_one_image = True
+
+
+class AlreadyRegistered(BackendFailed):
+    """The backend has the version, since somebody else has loaded it, or begun to."""
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +53,10 @@ def collect_images(log: Path, folder: Path, model: str | None) -> Collected:
             continue
         if digest in placed:
             if placed[digest][0] != label.label:
-                placed.pop(digest)[1].unlink()
+                path = placed.pop(digest)[1]
+                path.unlink()
+                with suppress(OSError):  # others lie there
+                    path.parent.rmdir()
                 contradictory.add(digest)
             continue
         usable = _usable(image)

@@ -1,6 +1,7 @@
 """The one place where errors become answers: application/problem+json (RFC 9457)."""
 
 import json
+import logging
 from http import HTTPStatus
 from typing import Any
 
@@ -11,8 +12,10 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from service.errors import GatewayError, InternalError
-from service.request_errors import MethodNotAllowed, ParameterInvalid, RouteNotFound
+from service.request_errors import BodyInvalid, MethodNotAllowed, ParameterInvalid, RouteNotFound
 from service.schemas import Problem
+
+logger = logging.getLogger(__name__)
 
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]  # status, headers, body
 
@@ -81,10 +84,16 @@ def install(app: FastAPI) -> None:
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = (error.headers or {}).get("Allow", "")
             return problem_response(MethodNotAllowed(request.method, path, allowed), request.scope)
+        if error.status_code == HTTPStatus.BAD_REQUEST:  # the framework's word for a body that it cannot parse
+            return problem_response(BodyInvalid("it is not JSON, or too deep"), request.scope)
+        logger.error("the framework answers %d: %s", error.status_code, error.detail, exc_info=error)
         return problem_response(InternalError(), request.scope)
 
     async def validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
+        for fault in error.errors():
+            if fault["type"] == "json_invalid":
+                return problem_response(BodyInvalid(f"it is not JSON: {fault['ctx']['error']}"), request.scope)
         return problem_response(invalid(error), request.scope)
 
     app.add_exception_handler(GatewayError, gateway_error)

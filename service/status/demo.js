@@ -178,7 +178,10 @@ async function ask() {
     const document_ = await answer.json();
     if (!signal.aborted) tell(answer, document_, performance.now() - started);
   } catch (error) {
-    if (error.name !== "AbortError") say("", `The gateway was not reached: ${error.message}`, "bad");
+    if (error.name === "AbortError") return;
+    byId("classes").replaceChildren();
+    byId("answer-meta").textContent = "\u00a0";
+    say("", `The gateway was not reached: ${error.message}`, "bad");
   }
 }
 

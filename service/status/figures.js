@@ -32,6 +32,7 @@ function showGateway(now, time) {
 
 function setState(state, text) {
   byId("state").dataset.state = state;
+  document.body.classList.toggle("stale", state === "lost");
   show("state-text", text);
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from service.backend import Target, VersionStatus
-from service.errors import BackendFailed, BackendTimeout, BackendUnavailable
+from service.errors import AlreadyRegistered, BackendFailed, BackendTimeout, BackendUnavailable
 
 # What the management API answers from memory; loading has a limit of its own.
 SHORT_TIMEOUT_SECONDS = 5.0
@@ -48,7 +48,11 @@ class TorchServeControl:
         }
 
     async def load(self, target: Target, file: str, num_workers: int) -> None:
-        """Register `file` of the model store and wait until its workers have loaded it."""
+        """Register `file` of the model store and wait until its workers have loaded it.
+
+        Raises:
+            AlreadyRegistered: somebody else was first.
+        """
         await self._call(
             "POST",
             "/models",
@@ -93,7 +97,7 @@ class TorchServeControl:
     async def contract(self, target: Target) -> Mapping[str, Any]:
         """Return what the handler's describe answers; it waits for a worker like any prediction."""
         path = f"/models/{target.model}/{target.version}"
-        versions = await self._call("GET", path, params={"customized": "true"})
+        versions = await self._call("GET", path, self._load_timeout_seconds, params={"customized": "true"})
         contract = versions[0].get("customizedMetadata")
         if not isinstance(contract, dict):
             raise BackendFailed(f"{target} does not describe itself: {contract!r}")
@@ -114,6 +118,8 @@ class TorchServeControl:
             text = " ".join(response.text.split())[:300]
             if response.status_code == 404:
                 raise BackendUnavailable(text)
+            if response.status_code == 409:
+                raise AlreadyRegistered(text)
             raise BackendFailed(f"{method} {path}: HTTP {response.status_code}: {text}")
         try:
             return response.json()

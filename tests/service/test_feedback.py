@@ -81,3 +81,26 @@ def test_an_id_says_what_was_answered() -> None:
     others.use(b"o" * 32)
     with pytest.raises(ReceiptInvalid):
         others.read(receipts.issue(name, [1]))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"id": "x", "index": 0, "label": "caf\xe9"}',
+        b'{"id": "x", "index": ' + b"1" * 5000 + b', "label": "one"}',
+        b"[" * 50_000,
+        b'{"id": "x"',
+    ],
+    ids=["latin-1", "digits", "nested", "cut"],
+)
+async def test_what_is_no_json_is_the_callers_mistake(tmp_path: Path, body: bytes) -> None:
+    async with running_gateway(tmp_path) as rig:
+        answer = await rig.client.post("/feedback", content=body, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["code"]) == (400, "body_invalid")
+
+
+async def test_true_is_no_index(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        answer_id = (await rig.predict(b"class:1")).json()["id"]
+        answer = await rig.client.post("/feedback", json={"id": answer_id, "index": True, "label": "one"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "parameter_invalid")

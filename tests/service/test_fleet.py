@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from service import deployment
 from service.backend import Target
-from service.errors import BackendFailed, BackendTimeout, BackendUnavailable
+from service.errors import AlreadyRegistered, BackendFailed, BackendTimeout, BackendUnavailable
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.gateway import running_gateway
 
@@ -165,3 +166,45 @@ async def test_the_number_of_workers_is_put_right(tmp_path: Path) -> None:
             while rig.control.registered[DIGITS] != 2:
                 await asyncio.sleep(0.01)
         assert ("scale", DIGITS) in rig.control.calls
+
+
+async def test_what_another_gateway_loads_is_waited_for_and_not_replaced(tmp_path: Path) -> None:
+    def loading(_: FakeBackend, control: FakeControl) -> None:
+        control.registered = {DIGITS: 1}
+        control.num_ready_of[DIGITS] = 0
+
+    async with running_gateway(tmp_path, prepare=loading, wait_until_ready=False) as rig:
+        await rig.until_reason("is loading")
+        rig.control.num_ready_of.clear()
+        await rig.until_ready()
+        assert [call for call in rig.control.calls if call[1] == DIGITS] == []
+
+
+async def test_who_comes_second_with_a_load_waits_for_the_first(tmp_path: Path) -> None:
+    def first(_: FakeBackend, control: FakeControl) -> None:
+        async def load(target: Target, file: str, num_workers: int) -> None:
+            control.registered[target] = num_workers
+            raise AlreadyRegistered("Model version 1.0 is already registered")
+
+        control.load = load  # type: ignore[method-assign]
+
+    async with running_gateway(tmp_path, prepare=first) as rig:
+        assert set((await rig.states()).values()) == {"ready"}
+        assert rig.control.calls == []
+
+
+async def test_what_nobody_brings_up_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead(_: FakeBackend, control: FakeControl) -> None:
+        control.registered = {DIGITS: 1}
+        control.num_ready_of[DIGITS] = 0
+        unload = control.unload
+
+        async def alive_again(target: Target) -> None:
+            await unload(target)
+            control.num_ready_of.clear()
+
+        control.unload = alive_again  # type: ignore[method-assign]
+
+    monkeypatch.setattr(deployment, "PATIENCE_SECONDS", 0.1)
+    async with running_gateway(tmp_path, prepare=dead) as rig:
+        assert rig.control.calls[:2] == [("unload", DIGITS), ("load", DIGITS)]
