@@ -255,7 +255,7 @@ async def test_metrics_count_what_happened(tmp_path: Path) -> None:
         assert await rig.metric("torchgate_http_requests_total", **http, code="200") == 1
         assert await rig.metric("torchgate_http_requests_total", **http, code="400") == 1
         assert await rig.metric("torchgate_http_requests_total", route="/readyz", code="200") >= 1
-        assert await rig.metric("torchgate_backend_workers", **version, state="ready") == 1
+        await rig.until("torchgate_backend_workers", 1, **version, state="ready")
         assert await rig.metric("torchgate_backend_up") == 1
         assert await rig.metric("torchgate_model_ready", **version) == 1
 

@@ -81,6 +81,8 @@ async def test_a_listener_hears_what_was_served(tmp_path: Path) -> None:
 
 async def test_how_versions_are_is_told(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
+        # Seen in the round after the load.
+        await rig.until("torchgate_backend_workers", 1, version="1.0", state="ready")
         slot = await rig.fill_the_slot()
         waiting = asyncio.create_task(rig.predict(b"class:2"))
         await rig.until_queued(1)
