@@ -1,23 +1,30 @@
-"""What does it cost to measure? The gateway and the same without its metrics, side by side, in turns."""
+"""What does it cost to measure? The gateway with its metrics and without them, in turns."""
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
-from benchmarks.load import Endpoint, closed_loop
-from benchmarks.systems import gateway
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks import unmeasured
+from benchmarks.load import closed_loop, settle
+from benchmarks.systems import Running, gateway
 from benchmarks.tasks import Put
 from benchmarks.workloads import Workload
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """Pairs of runs over the workers, at several numbers of clients."""
+    """Pairs of runs over the workers, at several numbers of clients.
+
+    Throughput wanders by a tenth from second to second: many short pairs tell more than a few long ones.
+    """
 
     workload: Workload
     clients: tuple[int, ...]
     num_pairs: int
-    seconds: float
+    seconds: float = 1.0
 
     @property
     def key(self) -> str:
@@ -30,18 +37,35 @@ class Measuring:
         return [str(clients) for clients in self.clients]
 
     def run(self, wanted: Sequence[str], put: Put) -> None:
-        """Measure the throughput with metrics over that without: the median of the pairs."""
-        measured, unmeasured = gateway("workers"), gateway("workers", program="benchmarks.unmeasured")
-        with measured(self.workload) as on, unmeasured(self.workload) as off:
-            for each in (on, off):
-                closed_loop(each.endpoint, max(self.clients), self.seconds)
+        """Measure the throughput with metrics over that without."""
+        with gateway("workers", program="benchmarks.unmeasured")(self.workload) as running:
+            closed_loop(running.endpoint, max(self.clients), self.seconds)
             for cell in wanted:
-                ratios = []
+                speeds: dict[signal.Signals, list[float]] = {unmeasured.ON: [], unmeasured.OFF: []}
                 for pair in range(self.num_pairs):
-                    order = (on, off) if pair % 2 else (off, on)
-                    speeds = {id(each): self._speed(each.endpoint, int(cell)) for each in order}
-                    ratios.append(speeds[id(on)] / speeds[id(off)])
-                put(cell, {"ratio": median(ratios), "ratios": ratios})
+                    for switch in sorted(speeds, reverse=bool(pair % 2)):
+                        speeds[switch].append(self._speed(running, switch, int(cell)))
+                ratio = sum(speeds[unmeasured.ON]) / sum(speeds[unmeasured.OFF])
+                put(cell, {"ratio": ratio, **{switch.name: each for switch, each in speeds.items()}})
 
-    def _speed(self, endpoint: Endpoint, clients: int) -> float:
-        return float(closed_loop(endpoint, clients, self.seconds)["throughput"])
+    def _speed(self, running: Running, switch: signal.Signals, clients: int) -> float:
+        """Return the throughput with the metrics so. Raises RuntimeError where they were not."""
+        running.process.send_signal(switch)
+        settle(running.endpoint)
+        before = _num_requests(running)
+        outcome = closed_loop(running.endpoint, clients, self.seconds)
+        were_counted = _num_requests(running) - before >= outcome["requests"]
+        if were_counted != (switch == unmeasured.ON):
+            raise RuntimeError(f"the gateway does not obey {switch.name}")
+        return float(outcome["throughput"])
+
+
+def _num_requests(running: Running) -> float:
+    """Return how many predictions the gateway has counted."""
+    page = httpx.get(f"http://127.0.0.1:{running.endpoint.port}/metrics").raise_for_status().text
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "torchgate_inference_requests_total"
+    )

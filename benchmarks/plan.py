@@ -76,7 +76,7 @@ MODES = {
         overload_seconds=60,
         fault_systems=("workers",),
         poison_rounds=30,
-        metrics_pairs=3,
+        metrics_pairs=12,
         seeds=True,
     ),
     "full": Mode(
@@ -95,7 +95,7 @@ MODES = {
         overload_seconds=60,
         fault_systems=("workers", "grpc"),
         poison_rounds=60,
-        metrics_pairs=5,
+        metrics_pairs=30,
         seeds=True,
     ),
 }
@@ -129,5 +129,5 @@ def tasks(mode: Mode, workloads: dict[str, Workload]) -> Sequence[Task]:
         for system in mode.fault_systems:
             found.append(Overload(system, small, mode.overload_seconds, mode.seconds))
             found.append(Poison(system, small, mode.poison_rounds))
-        found.append(Measuring(small, MEASURED_CLIENTS, mode.metrics_pairs, mode.seconds))
+        found.append(Measuring(small, MEASURED_CLIENTS, mode.metrics_pairs))
     return found

@@ -59,7 +59,7 @@ def target_rows(found: Sequence[Line]) -> list[str]:
     return rows
 
 
-def machine() -> str:
+def machine(packages: Sequence[str] = PACKAGES) -> str:
     """Return what the run ran on."""
     model = next(
         (
@@ -69,8 +69,8 @@ def machine() -> str:
         ),
         platform.machine(),
     )
-    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    return f"{len(os.sched_getaffinity(0))} cores of {model}, Python {platform.python_version()}, {packages}"
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return f"{len(os.sched_getaffinity(0))} cores of {model}, Python {platform.python_version()}, {versions}"
 
 
 def write(results: Results, found: Sequence[Line], accuracy: dict[str, Any] | None, minutes: float) -> str:

@@ -1,8 +1,12 @@
-"""The gateway with its metrics off, to measure what they cost: `python -m benchmarks.unmeasured serve`.
+"""The gateway, whose metrics a signal switches off and on, to measure what they cost.
 
-The same program; only that nothing is counted, timed or set. There is no such setting, since nobody should want it.
+`python -m benchmarks.unmeasured serve` is the same program. OFF has nothing counted, timed or set any more, ON has it
+again. It is one process with one set of workers throughout: two that are started side by side differ by more than what
+is measured here. There is no such setting, since nobody should want it.
 """
 
+import signal
+from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -10,19 +14,32 @@ from prometheus_client import Counter, Gauge, Histogram
 from service.__main__ import main
 from service.instruments import QuickCounter, QuickHistogram
 
+OFF, ON = signal.SIGUSR1, signal.SIGUSR2
+METHODS: Mapping[type, tuple[str, ...]] = {
+    Counter: ("inc",),
+    Gauge: ("inc", "dec", "set"),
+    Histogram: ("observe",),
+    QuickCounter: ("inc",),
+    QuickHistogram: ("observe",),
+}
+
 
 def nothing(self: Any, *_: Any, **__: Any) -> None:
     """Take no notice."""
 
 
+def switchable() -> None:
+    """Obey the signals from now on."""
+    originals = {(kind, name): vars(kind)[name] for kind, names in METHODS.items() for name in names}
+
+    def switch(signal_number: int, _: object) -> None:
+        for (kind, name), original in originals.items():
+            setattr(kind, name, original if signal_number == ON else nothing)
+
+    for each in (OFF, ON):
+        signal.signal(each, switch)
+
+
 if __name__ == "__main__":
-    for kind, names in (
-        (Counter, ("inc",)),
-        (Gauge, ("inc", "dec", "set")),
-        (Histogram, ("observe",)),
-        (QuickCounter, ("inc",)),
-        (QuickHistogram, ("observe",)),
-    ):
-        for name in names:
-            setattr(kind, name, nothing)
+    switchable()
     main()

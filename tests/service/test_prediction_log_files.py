@@ -1,0 +1,107 @@
+"""The prediction log on disk: few files, whole at every moment, within their bound, nothing lost or twice."""
+
+import contextlib
+import hashlib
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from service.backend import Ranking
+from service.metrics import Metrics
+from service.prediction_log import folder as folders
+from service.prediction_log import merging
+from service.prediction_log.folder import LogFile, LogFolder, file_name, superseded
+from service.prediction_log.log import ParquetLog
+from tests.service.test_prediction_log import CLASSES, TARGET, outcome, put, rows
+
+MAX_BYTES = 2**20
+
+
+def test_the_bound_is_kept_while_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.prediction_log.log.GATHER_SECONDS", 0.001)
+    metrics, folder = Metrics(), tmp_path / "log"
+    folder.mkdir()
+    log = ParquetLog(folder, MAX_BYTES, 1, "none", metrics)
+    log.start()
+    most, names = 0, set[str]()
+    ids: list[str] = []
+    deadline = time.monotonic() + 120
+    while outcome(metrics, "written") < 60_000:
+        assert time.monotonic() < deadline
+        if len(ids) - outcome(metrics, "written") < 2000:
+            for _ in range(100):
+                ids.append(hashlib.sha256(b"%d" % len(ids)).hexdigest())  # as hard to compress as real ones
+                log.answered(ids[-1], TARGET, CLASSES, [Ranking([(1, 0.5)])], 0.01, ())
+        here = list(folder.iterdir())
+        names |= {path.name for path in here}
+        most = max(most, sum(_size(path) for path in here))
+        if found := max((path for path in here if path.suffix == ".parquet"), default=None):
+            with contextlib.suppress(FileNotFoundError), pq.ParquetFile(found) as file:  # whole at every moment
+                assert file.metadata.num_rows
+    log.close()
+    assert outcome(metrics, "failed") == outcome(metrics, "dropped") == 0
+    assert MAX_BYTES / 2 < most <= MAX_BYTES
+    merges = [name for name in names if (match := folders.NAME.fullmatch(name)) and match[4] != match[5]]
+    assert merges, "nothing was merged"
+    kept = [row["id"] for row in rows(folder, "predictions")]
+    # What is left is the end, without a gap and each row once; what was first is gone.
+    assert 0 < len(kept) < len(ids)
+    assert kept == ids[-len(kept) :]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def test_many_small_files_become_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "FAN_IN", 4)
+    monkeypatch.setattr("service.prediction_log.log.GATHER_SECONDS", 0)
+    metrics, folder = Metrics(), tmp_path / "log"
+    log = ParquetLog(folder, 2**30, 1, "none", metrics)
+    log.start()
+    deadline = time.monotonic() + 60
+    for number in range(100):
+        put(log, number)
+        while outcome(metrics, "written") <= number:
+            assert time.monotonic() < deadline
+            time.sleep(0.0005)
+    while len(list(folder.glob("*.parquet"))) > 12:  # three levels of at most three, and those of one merge
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    log.close()
+    assert [int(row["id"], 16) for row in rows(folder, "predictions")] == list(range(100))
+
+
+def test_what_a_dead_writer_left_is_tidied_up(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path, 2**20)
+    for name in (_name(1, 1), _name(2, 2), _name(1, 3), _name(4, 4), _name(4, 4, "bbbbbbbb")):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / ".predictions-x.parquet.partial").write_bytes(b"x")
+    (tmp_path / "notes.txt").write_bytes(b"x")
+    folder.tidy()
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {_name(1, 3), _name(4, 4), _name(4, 4, "bbbbbbbb"), "notes.txt", ".lock"}
+
+
+def _name(first: int, last: int, writer: str = "aaaaaaaa") -> str:
+    return f"predictions-20260101T000000000Z-{writer}-{first:08d}-{last:08d}.parquet"
+
+
+def test_merging_never_spans_what_it_leaves_out() -> None:
+    sizes = [1, 1, 70, 1, 1, 1, 30, 30, 45, 1]
+    name = file_name("predictions", 0, "aaaaaaaa", 1)
+    files = [LogFile(name, size, "predictions", "", "aaaaaaaa", n, n) for n, size in enumerate(sizes)]
+    for end in range(len(files)):
+        group = merging.due(files[:end], 100)
+        assert not list(superseded(files[:end]))
+        if group:
+            span = files[group[0].first : group[-1].last + 1]
+            assert list(group) == span
+            assert len(group) >= 2
+            assert sum(file.num_bytes for file in group) <= 100
+    assert [file.first for file in merging.due(files, 100)] == [3, 4, 5, 6, 7]
