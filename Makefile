@@ -22,7 +22,7 @@ CLIENTS ?= 64
 PEERS := benchmarks/out/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint fmt train-and-archive bench tune system-packages test-system test-compose proto clean
+.PHONY: help setup serve test cpp lint fmt train-and-archive bench bench-training tune system-packages test-system test-soak test-compose proto clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ $(PEERS)/.ready: $(READY) benchmarks/requirements.txt constraints.txt
 bench: $(PEERS)/.ready ## torchgate and its peers, measured, and the targets held against it; BENCH=quick|full, ONLY=mosec/small/64, FRESH=1, PUBLISH=1
 	$(PEERS)/bin/python -m benchmarks bench --mode $(BENCH) --only '$(ONLY)' $(if $(FRESH),--fresh) $(if $(PUBLISH),--publish)
 
+bench-training: setup ## the training side's tables: operators, forms of the network, strategies; BENCH=quick, ONLY=forms, PUBLISH=1
+	$(BIN)/python -m benchmarks training --mode $(BENCH) --only '$(ONLY)' $(if $(PUBLISH),--publish)
+
 tune: $(PEERS)/.ready ## the best settings for the archives in model_store/ on this machine, into model_store/tuned.env; CLIENTS=64
 	$(PEERS)/bin/python -m benchmarks tune --store "$(TORCHGATE_MODEL_STORE)" --backend '$(TORCHGATE_BACKEND)' --clients $(CLIENTS)
 
@@ -76,17 +79,28 @@ fmt: setup ## put the code into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# First what needs the machine to itself; then the rest, two files at a time: many tests wait, or train something tiny.
 test: lint ## linters, types and every test that PyPI can equip, a real TorchServe included
-	$(BIN)/pytest -m "not system"
+	$(BIN)/pytest -m "not system and not soak" tests/end_to_end tests/handlers
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -m "not system and not soak" -n 2 --dist loadfile \
+	  --ignore tests/end_to_end --ignore tests/handlers
 
 system-packages: ## Debian packages that test-system and bench need (uses sudo unless root)
 	@as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; set -x; \
 	$$as_root apt-get update -qq && \
 	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-	  prometheus wrk chromium chromium-driver
+	  prometheus wrk chromium chromium-driver \
+	  g++ cmake make libpng-dev libjpeg-dev nlohmann-json3-dev
 
 test-system: setup ## the tests that need system packages; fails, saying what is missing, without them
 	$(BIN)/pytest -m system
+
+cpp: setup ## build/cpp/classify, a program that answers an image by a .pt file, without Python; needs make system-packages
+	cmake -S deploy/cpp -B build/cpp -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
+	cmake --build build/cpp
+
+test-soak: setup ## the tests that take minutes of chaos
+	$(BIN)/pytest -m soak
 
 test-compose: ## docker compose up on this checkout, for real; needs a Docker engine
 	tests/compose.sh
@@ -95,6 +109,6 @@ proto: setup ## regenerate the messages of TorchServe's inference API
 	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. service/torchserve/inference.proto
 
 clean: ## remove what was built: environment, runs, archives, caches
-	rm -rf $(VENV) build runs data benchmarks/out *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build runs mlruns data benchmarks/out *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find model_store -mindepth 1 ! -name README.md -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from benchmarks.places import PUBLISHED, WORK
 from benchmarks.plan import MODES, Mode, tasks
 from benchmarks.results import Results, configuration
 from benchmarks.targets import all_met, lines
+from benchmarks.training import modes
 from benchmarks.workloads import Name, Unavailable, Workload, prepare
 
 ACCURACY = "accuracy.json"
@@ -20,6 +22,86 @@ ACCURACY = "accuracy.json"
 
 def main() -> None:
     """Run what the command line asks for; `bench` ends with status 1 where a target is missed."""
+    options = _parser().parse_args()
+    if options.verb in NEED_WRK and shutil.which("wrk") is None:
+        sys.exit("wrk is missing: `make system-packages` installs it (Debian's package wrk)")
+    sys.exit(VERBS[options.verb](options))
+
+
+def _bench(options: argparse.Namespace) -> int:
+    return run_bench(MODES[options.mode], options.only, fresh=options.fresh, publish=options.publish)
+
+
+def _shadow(options: argparse.Namespace) -> None:
+    from benchmarks.shadowing import run_shadow  # noqa: PLC0415
+
+    run_shadow(options.store)
+
+
+def _training(options: argparse.Namespace) -> None:
+    from benchmarks.training.report import run_training  # noqa: PLC0415
+
+    run_training(options.mode, options.only, publish=options.publish)
+
+
+def _quantized(_: argparse.Namespace) -> None:
+    from benchmarks.quantized import measure_quantized  # noqa: PLC0415
+
+    measure_quantized()
+
+
+def _routing(_: argparse.Namespace) -> int:
+    from benchmarks.routing import run_routing  # noqa: PLC0415
+
+    return run_routing()
+
+
+def _prediction_log(_: argparse.Namespace) -> None:
+    from benchmarks.prediction_log import run_prediction_log  # noqa: PLC0415
+
+    run_prediction_log()
+
+
+def _watching(_: argparse.Namespace) -> None:
+    from benchmarks.watching import run_watching  # noqa: PLC0415
+
+    run_watching()
+
+
+def _tracing(options: argparse.Namespace) -> None:
+    from benchmarks.tracing import run_tracing  # noqa: PLC0415
+
+    run_tracing(options.store)
+
+
+def _peers(options: argparse.Namespace) -> None:
+    from benchmarks.peer_settings import sweep  # noqa: PLC0415
+
+    sweep(prepare("small", quick=True), options.only, options.seconds)
+
+
+def _tune(options: argparse.Namespace) -> None:
+    from benchmarks.tune import run_tune  # noqa: PLC0415
+
+    run_tune(options.store, options.backend, options.clients, options.seconds)
+
+
+VERBS: dict[str, Callable[[argparse.Namespace], int | None]] = {
+    "bench": _bench,
+    "peers": _peers,
+    "prediction-log": _prediction_log,
+    "quantized": _quantized,
+    "routing": _routing,
+    "shadow": _shadow,
+    "tracing": _tracing,
+    "training": _training,
+    "tune": _tune,
+    "watching": _watching,
+}
+NEED_WRK = ("bench", "peers", "tracing", "tune")
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     bench = verbs.add_parser("bench", help="measure torchgate and its peers, and hold the targets against the figures")
@@ -36,49 +118,22 @@ def main() -> None:
     shadow.add_argument("--store", type=Path, default=Path("model_store"))
     tracing = verbs.add_parser("tracing", help="measure what tracing costs a request")
     tracing.add_argument("--store", type=Path, default=Path("model_store"))
+    trainer = verbs.add_parser(
+        "training", help="measure the tables of the design documents: operators, forms, strategies"
+    )
+    trainer.add_argument("--mode", choices=modes.MODES, default="default")
+    trainer.add_argument(
+        "--only", choices=("", *modes.TABLES), default="", help="measure one table again, keep the others"
+    )
+    trainer.add_argument("--publish", action="store_true", help="copy tables and plots to where the README shows them")
+    verbs.add_parser("quantized", help="what int8 costs in accuracy, over several seeds")
     verbs.add_parser("routing", help="measure what routing costs a request")
     verbs.add_parser("prediction-log", help="measure what the prediction log costs a request")
     verbs.add_parser("watching", help="measure what it costs to look at answers: classes, confidence, drift")
     peers = verbs.add_parser("peers", help="sweep the peers' settings, to run each at its best")
     peers.add_argument("--only", default="", help="start of a line, such as mosec")
     peers.add_argument("--seconds", type=float, default=3)
-    options = parser.parse_args()
-    if options.verb == "shadow":
-        from benchmarks.shadowing import run_shadow  # noqa: PLC0415
-
-        run_shadow(options.store)
-        return
-    if options.verb == "routing":
-        from benchmarks.routing import run_routing  # noqa: PLC0415
-
-        sys.exit(run_routing())
-    if options.verb == "prediction-log":
-        from benchmarks.prediction_log import run_prediction_log  # noqa: PLC0415
-
-        run_prediction_log()
-        return
-    if options.verb == "watching":
-        from benchmarks.watching import run_watching  # noqa: PLC0415
-
-        run_watching()
-        return
-    if shutil.which("wrk") is None:
-        sys.exit("wrk is missing: `make system-packages` installs it (Debian's package wrk)")
-    if options.verb == "tracing":
-        from benchmarks.tracing import run_tracing  # noqa: PLC0415
-
-        run_tracing(options.store)
-        return
-    if options.verb == "bench":
-        sys.exit(run_bench(MODES[options.mode], options.only, fresh=options.fresh, publish=options.publish))
-    if options.verb == "peers":
-        from benchmarks.peer_settings import sweep  # noqa: PLC0415
-
-        sweep(prepare("small", quick=True), options.only, options.seconds)
-        return
-    from benchmarks.tune import run_tune  # noqa: PLC0415
-
-    run_tune(options.store, options.backend, options.clients, options.seconds)
+    return parser
 
 
 def run_bench(mode: Mode, only: str, *, fresh: bool, publish: bool) -> int:

@@ -4,6 +4,8 @@ An archive holds the portable form. Its contract says which others were fastest 
 here, when the version loads, and are used where they give the portable form's answers.
 """
 
+import logging
+import platform
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +25,10 @@ FORMS: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "optimized": (torch.jit.optimize_for_inference, False),
     "optimized-channels-last": (torch.jit.optimize_for_inference, True),
 }
+# A library of machine code, made by AOTInductor, in place of a graph that can take forms.
+PACKAGE = "aoti"
+# What torch says that a processor has, the least first.
+PROCESSORS = ("DEFAULT", "AVX2", "AVX512")
 ON_GPU = ("portable", "frozen")  # the others are made of the CPU's kernels
 MOST_FORMS = 2
 # Rounding of float32 in another order; a contract's own tolerance holds where the kernels are rougher.
@@ -93,6 +99,10 @@ def load_graph(
     What cannot be made, or deviates from the portable form on the cases [C, H, W], stays portable, and a line is
     printed: a version never fails to load for being slower.
     """
+    if contract.get("compile") == PACKAGE:
+        if override not in ("", "portable"):
+            warn(f"TORCHGATE_GRAPH_FORM is {override!r}; a compiled package has no forms, and stays as it is.")
+        return Graph([Loaded(Choice("portable"), load_package(path, contract["compiled_for"]))])
     portable = Loaded(Choice("portable"), load_portable(path, device))
     tolerance = TOLERANCE
     if device.type != "cpu" or contract["precision"] != "fp32":
@@ -122,6 +132,23 @@ def load_portable(path: Path, device: torch.device) -> Any:
         warnings.filterwarnings("ignore", "torch.quantize_per_tensor", UserWarning)
         torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8)
     return torch.jit.load(str(path), map_location=device).eval()  # type: ignore[no-untyped-call]
+
+
+def load_package(path: Path, compiled_for: Mapping[str, str]) -> Any:
+    """Return AOTInductor's package; raises RuntimeError where its code would end the process: on lesser processors."""
+    machine, needed = compiled_for["machine"], compiled_for["processor"]
+    here = torch.backends.cpu.get_cpu_capability()
+    known = needed in PROCESSORS and here in PROCESSORS
+    enough = PROCESSORS.index(here) >= PROCESSORS.index(needed) if known else here == needed
+    if machine != platform.machine() or not enough:
+        raise RuntimeError(
+            f"The package is machine code for {machine} with {needed}, and here is {platform.machine()} with {here}: "
+            "export it on such a machine, or serve another variant"
+        )
+    # torch warns where the processor can do more than the package asks, and takes a missing compiler for an old file.
+    for name in ("torch.export.pt2_archive._package", "torch._inductor.package.package"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return torch._inductor.aoti_load_package(str(path))  # noqa: SLF001 - documented under this name
 
 
 def apply_form(graph: Any, form: str) -> Any:

@@ -23,11 +23,11 @@ import torch
 
 if TYPE_CHECKING or __package__:  # in the repository
     from handlers.batch_profile import BatchProfile, Kind
-    from handlers.graph_forms import Graph, load_graph
+    from handlers.graph_forms import PACKAGE, Graph, load_graph
     from handlers.image_decoding import Pixels, brief, decode_item, problem
 else:  # in an archive, where all files lie in one folder; never those of a repository that is on the path, too
     from batch_profile import BatchProfile, Kind
-    from graph_forms import Graph, load_graph
+    from graph_forms import PACKAGE, Graph, load_graph
     from image_decoding import Pixels, brief, decode_item, problem
 
 DEFAULT_TOP_K = 5
@@ -126,8 +126,9 @@ class ImageClassifier:
         folder = Path(context.system_properties["model_dir"])
         gpu_id = context.system_properties.get("gpu_id")
         self.contract = json.loads((folder / "contract.json").read_text(encoding="utf-8"))
-        # Quantized kernels exist for the CPU only.
-        on_cpu = gpu_id is None or self.contract["precision"].startswith("int8")
+        # Quantized kernels exist for the CPU only, and packages are made for it.
+        cpu_only = self.contract["precision"].startswith("int8") or self.contract.get("compile") == PACKAGE
+        on_cpu = gpu_id is None or cpu_only
         self.device = torch.device("cpu" if on_cpu else f"cuda:{gpu_id}")
         graph = folder / context.manifest["model"]["serializedFile"]
         form = os.environ.get("TORCHGATE_GRAPH_FORM", "")

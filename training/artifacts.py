@@ -11,10 +11,12 @@ from typing import Any, Literal
 from training.errors import RunError
 
 Split = Literal["train", "validation", "test"]
-Variant = Literal["fp32", "int8-dynamic", "int8-static"]
+Variant = Literal["fp32", "int8-dynamic", "int8-static", "int8-qat", "aoti"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+# What every run has; Run.variants adds what this one was asked for.
 VARIANTS: tuple[Variant, ...] = ("fp32", "int8-dynamic", "int8-static")
+ON_REQUEST: tuple[Variant, ...] = ("aoti",)  # made by export where it is told to
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,63 @@ class Run:
         return self.folder / "history.json"
 
     @property
+    def record(self) -> Path:
+        """Config, seed, code, environment, figures and sums of the files: how this run came about, and its state."""
+        return self.folder / "record.json"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of TensorBoard's event files."""
+        return self.folder / "tensorboard"
+
+    @property
+    def mlflow(self) -> Path:
+        """Which run of which MLflow store this one is, where it is followed there."""
+        return self.folder / "mlflow.json"
+
+    @property
+    def validation_confusion_matrix(self) -> Path:
+        """A picture of the validation split under the kept weights."""
+        return self.folder / "confusion-matrix-validation.png"
+
+    @property
     def learning_curves(self) -> Path:
         """The history as a picture."""
         return self.folder / "learning-curves.png"
 
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of what an interrupted training goes on from; see training/engine/checkpoint.py for its names."""
+        return self.folder / "checkpoints"
+
+    @property
+    def training_trace(self) -> Path:
+        """Operators of a few training steps over time, for Perfetto or chrome://tracing."""
+        return self.folder / "training-trace.json"
+
+    @property
+    def training_profile(self) -> Path:
+        """The same steps as a table of operators by time."""
+        return self.folder / "training-profile.txt"
+
+    @property
+    def qat_weights(self) -> Path:
+        """The state dict of quantization-aware training: the one variant that cannot be derived from `weights`."""
+        return self.folder / "int8-qat" / "weights.pt"
+
+    @property
+    def qat_weights_card(self) -> Path:
+        """Their sidecar."""
+        return self.folder / "int8-qat" / "weights.json"
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Those that this run has, whether they are exported yet or not."""
+        return (*VARIANTS, "int8-qat") if self.qat_weights_card.exists() else VARIANTS
+
     def graph(self, variant: Variant) -> Path:
-        """The TorchScript file."""
-        return self.folder / variant / "model.pt"
+        """The TorchScript file; of aoti, the package with a library."""
+        return self.folder / variant / ("model.pt2" if variant == "aoti" else "model.pt")
 
     def graph_card(self, variant: Variant) -> Path:
         """The sidecar of the graph: how it was compiled, its parity with the eager model."""
@@ -87,6 +139,16 @@ class Run:
         return self.folder / variant / "reliability.png"
 
     @property
+    def onnx(self) -> Path:
+        """The fp32 graph as ONNX."""
+        return self.folder / "onnx" / "model.onnx"
+
+    @property
+    def onnx_card(self) -> Path:
+        """The sidecar of that file: its parity in ONNX Runtime."""
+        return self.folder / "onnx" / "model.json"
+
+    @property
     def comparison(self) -> Path:
         """Size, accuracy and latency of the variants, for programs."""
         return self.folder / "variants.json"
@@ -100,6 +162,47 @@ class Run:
     def archives(self) -> Path:
         """The entries that this run's last archive stage added to the model store."""
         return self.folder / "archives.json"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The folder of one sweep: a study, the data of all its trials, and a run for each."""
+
+    folder: Path
+
+    @property
+    def prepared(self) -> Run:
+        """The folder itself as a run that is prepared and no more: it holds the data that the trials share."""
+        return Run(self.folder)
+
+    @property
+    def options(self) -> Path:
+        """What was asked for when the sweep was begun."""
+        return self.folder / "options.json"
+
+    @property
+    def study(self) -> Path:
+        """Optuna's SQLite database."""
+        return self.folder / "study.db"
+
+    @property
+    def trials(self) -> Path:
+        """Folder of the trials' runs."""
+        return self.folder / "trials"
+
+    def trial(self, number: int) -> Run:
+        """The run of a trial; numbers count those that came to an end, from 0."""
+        return Run(self.trials / f"{number:03d}")
+
+    @property
+    def summary(self) -> Path:
+        """Every trial with its values and its end, for programs."""
+        return self.folder / "sweep.json"
+
+    @property
+    def table(self) -> Path:
+        """The same for people."""
+        return self.folder / "sweep.md"
 
 
 def read_json(path: Path, written_by: str) -> dict[str, Any]:

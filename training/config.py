@@ -7,10 +7,16 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from training.artifacts import Variant
+from training.data.decode import Form
 from training.errors import SettingError
 
-Architecture = Literal["resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50"]
-Compile = Literal["trace", "script"]
+Broken = Literal["fail", "skip"]
+Sampler = Literal["random", "balanced"]
+Precision = Literal["fp32", "bf16", "fp16"]
+Schedule = Literal["cosine", "exponential", "one-cycle"]
+ResNetName = Literal["resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50"]
+Architecture = Literal[ResNetName, "resnet20-early-exit"]
+Compile = Literal["trace", "script", "mixed"]
 PresetName = Literal["digits", "synthetic", "images"]
 MOST_IMAGES = 1024  # that a handler takes at once
 
@@ -20,17 +26,26 @@ class DataConfig:
     """What is learnt from, and the form it is brought into."""
 
     data: str
-    """digits or synthetic (both are built in), or a folder that holds one folder of images per class."""
+    """digits or synthetic (both are built in), or a folder, known by what it holds: one folder of images per class;
+    MNIST or Fashion-MNIST (train-images-idx3-ubyte and so on, plain or .gz); CIFAR-10 or 100 (data_batch_1 or train,
+    pickled or .bin); tar shards, as pack writes them."""
     channels: Literal[1, 3]
     """1 reads images as grey, 3 as RGB."""
     height: int
     """Pixels; images are scaled and cropped at the centre to fit, their aspect kept."""
     width: int
     """Pixels."""
+    broken: Broken = "fail"
+    """Images that cannot be read are all named; fail then stops, skip leaves them out."""
 
     def __post_init__(self) -> None:
         _at_least("height", self.height, 1)
         _at_least("width", self.width, 1)
+
+    @property
+    def form(self) -> Form:
+        """What the images are brought into."""
+        return Form(self.channels, self.height, self.width)
 
 
 @dataclass(frozen=True)
@@ -58,29 +73,100 @@ class AugmentConfig:
 
 
 @dataclass(frozen=True)
+class LoaderConfig:
+    """How training images come to the model. Prepared arrays are read fastest by the training process itself."""
+
+    sampler: Sampler = "random"
+    """random takes each image once an epoch; balanced draws as many, with replacement, all classes equally often."""
+    workers: int = 0
+    """Processes that read and decode ahead; they pay where images are decoded, that is, of tar shards."""
+    prefetch: int | None = None
+    """Batches that each worker reads ahead (a chunk of 32 images, of tar shards); 2 if there are workers."""
+    shuffle_buffer: int | None = None
+    """Images of tar shards among which the next one is drawn, in each worker; 1,000 if not given."""
+    pin_memory: bool = False
+    """With --workers, of prepared arrays: batches wait in page-locked memory, from which copies to a GPU do not
+    block."""
+
+    def __post_init__(self) -> None:
+        _at_least("workers", self.workers, 0)
+        if self.prefetch is not None:
+            _at_least("prefetch", self.prefetch, 1)
+            if not self.workers:
+                raise SettingError("--prefetch goes with --workers; without workers nothing is read ahead")
+        if self.pin_memory and not self.workers:
+            raise SettingError("--pin-memory goes with --workers; without workers no batch waits to be copied")
+        if self.shuffle_buffer is not None:
+            _at_least("shuffle-buffer", self.shuffle_buffer, 1)
+
+    def check_source(self, *, is_stream: bool) -> None:
+        """Raise SettingError for what has no meaning with tar shards, or with prepared arrays."""
+        if is_stream and self.sampler == "balanced":
+            raise SettingError("--sampler balanced draws images in any order, and tar shards are streamed")
+        if is_stream and self.pin_memory:
+            raise SettingError("--pin-memory goes with prepared arrays; batches of tar shards are put together later")
+        if not is_stream and self.shuffle_buffer is not None:
+            raise SettingError("--shuffle-buffer goes with tar shards; prepared arrays are shuffled as a whole")
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """How the weights are found."""
 
     architecture: Annotated[Architecture, tyro.conf.arg(name="model")]
-    """resnet20, 32 and 56 are made for small images, resnet18, 34 and 50 for large ones."""
+    """resnet20, 32 and 56 are made for small images, resnet18, 34 and 50 for large ones; resnet20-early-exit stops when
+    it is sure (small images; --compile script or mixed)."""
     epochs: int
     """Passes over the training images."""
     seed: int = 0
     """Of the weights, the order of images and their augmentation; the split of the data does not depend on it."""
     batch_size: int = 64
-    """Images per step."""
+    """Images per batch."""
     learning_rate: float = 0.1
-    """Its largest value: it rises linearly, then falls along a cosine to zero."""
+    """Its largest value: it rises to it first, then falls as --schedule says."""
+    schedule: Schedule = "cosine"
+    """How it falls: along half a cosine, by one factor per epoch, or as one cycle with the momentum the other way."""
+    gamma: float | None = None
+    """With the exponential schedule: its factor per epoch; by default a hundredth is left at the end."""
     warmup: float = 0.15
     """Fraction of all steps during which the learning rate rises."""
     momentum: float = 0.9
     """Nesterov momentum of SGD."""
     weight_decay: float = 5e-4
     """On the weights of convolutions and of the linear layer alone."""
+    label_smoothing: float = 0.0
+    """Part of each label's probability that is spread over all classes."""
+    accumulation: int = 1
+    """Batches whose gradients are added up for one step."""
+    clip_norm: float | None = None
+    """Largest 2-norm of all gradients together; a step with a larger one is scaled down to it."""
+    ema_decay: float | None = None
+    """Validate and keep an exponential moving average of the weights; each step leaves this part of it, e.g. 0.99."""
+    patience: int | None = None
+    """Stop after so many epochs in a row that were no better than the best one."""
+    precision: Precision = "fp32"
+    """bf16 and fp16 compute most of the network in 16 bits; fp16 needs a GPU, and scales its gradients."""
+    channels_last: bool = True
+    """Whether images and kernels lie with their channels last in memory, which is faster for convolutions."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
+    loader: LoaderConfig = field(default_factory=LoaderConfig)
 
     def __post_init__(self) -> None:
         _at_least("epochs", self.epochs, 1)
+        _at_least("accumulation", self.accumulation, 1)
+        if self.patience is not None:
+            _at_least("patience", self.patience, 1)
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise SettingError(f"--clip-norm is {self.clip_norm}; allowed is more than 0")
+        if not 0 <= self.label_smoothing < 1:
+            raise SettingError(f"--label-smoothing is {self.label_smoothing}; allowed is 0 up to, but not including, 1")
+        if self.gamma is not None and self.schedule != "exponential":
+            raise SettingError(f"--gamma is {self.gamma}, but --schedule is {self.schedule}; it goes with exponential")
+        for name in ("gamma", "ema_decay"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                option = name.replace("_", "-")
+                raise SettingError(f"--{option} is {value}; allowed is more than 0 and less than 1")
         _at_least("batch-size", self.batch_size, 2)
         _at_least("seed", self.seed, 0)
         _at_least("weight-decay", self.weight_decay, 0)
@@ -92,11 +178,39 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class QuantizeConfig:
+    """Which int8 variants are made, beside those that need no training."""
+
+    qat: bool = False
+    """Also make the variant int8-qat: trained on from the weights, by the same batches, with the rounding to int8 in
+    every pass."""
+    qat_epochs: int = 3
+    """With --qat: passes over the training images; in the last third, ranges and batch statistics stand still."""
+    qat_learning_rate: float = 0.005
+    """With --qat: its largest value; it rises for a moment, then falls along a cosine to zero."""
+
+    def __post_init__(self) -> None:
+        _at_least("qat-epochs", self.qat_epochs, 1)
+        if not self.qat_learning_rate > 0:
+            raise SettingError(f"--qat-learning-rate is {self.qat_learning_rate}; allowed is more than 0")
+        if not self.qat:
+            for name in ("qat_epochs", "qat_learning_rate"):
+                if getattr(self, name) != getattr(QuantizeConfig, name):
+                    raise SettingError(f"--{name.replace('_', '-')} goes with --qat")
+
+
+@dataclass(frozen=True)
 class ExportConfig:
     """How the graphs are made."""
 
     compile: Compile = "trace"
-    """trace records one run of the model, script compiles its code."""
+    """trace records one run of the model, script compiles its code, mixed does the one inside the other: what has
+    neither loops nor branches is traced, what is around it is scripted."""
+    aoti: bool = False
+    """Make one more version, aoti: torch.export's graph as a library of machine code. It takes a C++ compiler here and
+    none where it is served, by a processor of this kind or a better one."""
+    onnx: bool = False
+    """Also leave the fp32 graph as ONNX in the run, held against ONNX Runtime (extra onnx)."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +223,7 @@ class Config:
     """Of the model, in the model store and in requests."""
     data: DataConfig
     train: TrainConfig
+    quantize: QuantizeConfig = field(default_factory=QuantizeConfig)
     export: ExportConfig = field(default_factory=ExportConfig)
 
 
@@ -151,14 +266,20 @@ class ProfileConfig:
 
 def config_from(document: dict[str, Any]) -> Config:
     """Return the config that a run keeps as JSON."""
-    train = {**document["train"], "augment": AugmentConfig(**document["train"]["augment"])}
     return Config(
         preset=document["preset"],
         name=document["name"],
         data=DataConfig(**document["data"]),
-        train=TrainConfig(**train),
+        train=train_config_from(document["train"]),
+        quantize=QuantizeConfig(**document.get("quantize", {})),  # older runs do not have it
         export=ExportConfig(**document["export"]),
     )
+
+
+def train_config_from(document: dict[str, Any]) -> TrainConfig:
+    """Return the options of training that a run or a checkpoint keeps; older ones lack some, and have the defaults."""
+    nested = {"augment": AugmentConfig(**document["augment"]), "loader": LoaderConfig(**document.get("loader", {}))}
+    return TrainConfig(**{**document, **nested})
 
 
 def _at_least(name: str, value: float, least: float) -> None:

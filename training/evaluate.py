@@ -21,7 +21,7 @@ from training.metrics import (
     negative_log_likelihood,
 )
 from training.plots import plot_confusion_matrix, plot_learning_curves, plot_reliability
-from training.weights import load_card, load_graph
+from training.weights import load_graph, weights_sha256
 
 Model = Callable[[Tensor], Tensor]
 """Uint8 [N, C, H, W] -> float32 probabilities [N, num_classes]."""
@@ -136,14 +136,17 @@ def batch_dependence(model: Model, images: Tensor, batched: NDArray[np.float32])
     )
 
 
-def evaluate_model(model: Model, run: Run) -> Evaluation:
-    """Return everything that is measured of a model on the run's images; the test split is only ever measured on."""
+def evaluate_model(model: Model, run: Run, variant: Variant = "fp32") -> Evaluation:
+    """Return everything that is measured of a model on the run's images; the test split is only ever measured on.
+
+    The variant says which weights it has.
+    """
     classes = load_dataset(run).classes
     images, labels = load_split(run, "test")
     probabilities = predict(model, images)
     validation_images, _ = load_split(run, "validation")
     return Evaluation(
-        weights_sha256=load_card(run).sha256,
+        weights_sha256=weights_sha256(run, variant),
         report=report(probabilities, labels.numpy(), classes, "test"),
         reference=reference(predict(model, validation_images), "validation"),
         batch_dependence=batch_dependence(model, images, probabilities),
@@ -165,9 +168,10 @@ def save_evaluation(run: Run, variant: Variant, evaluation: Evaluation) -> None:
 
 def load_evaluation(run: Run, variant: Variant) -> Evaluation:
     """Return what was measured of the variant; raises RunError if it was not, or the weights changed since."""
-    stage = "evaluate" if variant == "fp32" else "quantize"
+    stages: dict[Variant, str] = {"fp32": "evaluate", "aoti": "export --aoti"}
+    stage = stages.get(variant, "quantize")
     document = read_json(run.evaluation(variant), written_by=stage)
-    if document["weights_sha256"] != load_card(run).sha256:
+    if document["weights_sha256"] != weights_sha256(run, variant):
         raise RunError(f"{run.evaluation(variant)} is of other weights than {run.weights}; run the stage {stage} again")
     found = document["report"]
     found["per_class"] = [ClassFigures(**each) for each in found["per_class"]]
@@ -178,6 +182,15 @@ def load_evaluation(run: Run, variant: Variant) -> Evaluation:
         reference=Reference(**document["reference"]),
         batch_dependence=BatchDependence(**document["batch_dependence"]),
     )
+
+
+def is_evaluated(run: Run, variant: Variant) -> bool:
+    """Tell whether the variant was measured, with the weights that it has now."""
+    try:
+        load_evaluation(run, variant)
+    except RunError:
+        return False
+    return True
 
 
 def evaluate(run: Run) -> None:

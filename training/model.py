@@ -1,12 +1,14 @@
 """The ResNet family of He et al. 2015 (arXiv 1512.03385): the small ones of its section 4.2, the large ones of 4.1."""
 
 from collections.abc import Callable
+from typing import overload
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.config import Architecture
+from training.config import Architecture, ResNetName
+from training.graphs.early_exit import EarlyExitResNet
 
 Shortcut = Callable[[int, int, int], nn.Module]
 
@@ -96,8 +98,13 @@ class ResNet(nn.Module):
         return self.linear(torch.flatten(x, 1))  # type: ignore[no-any-return]
 
 
-def build_model(architecture: Architecture, *, num_classes: int, channels: int) -> ResNet:
+@overload
+def build_model(architecture: ResNetName, *, num_classes: int, channels: int) -> ResNet: ...
+@overload
+def build_model(architecture: Architecture, *, num_classes: int, channels: int) -> ResNet | EarlyExitResNet: ...
+def build_model(architecture: Architecture, *, num_classes: int, channels: int) -> ResNet | EarlyExitResNet:
     """Return the named network, initialised from torch's global generator; height and width stay free."""
+    model: ResNet | EarlyExitResNet
     match architecture:
         case "resnet20":
             model = _small(num_blocks=3, num_classes=num_classes, channels=channels)
@@ -111,15 +118,27 @@ def build_model(architecture: Architecture, *, num_classes: int, channels: int) 
             model = _large(BasicBlock, [3, 4, 6, 3], num_classes=num_classes, channels=channels)
         case "resnet50":
             model = _large(Bottleneck, [3, 4, 6, 3], num_classes=num_classes, channels=channels)
+        case "resnet20-early-exit":
+            model = _early_exit(num_classes=num_classes, channels=channels)
     _initialise(model)
     return model
 
 
 def _small(num_blocks: int, num_classes: int, channels: int) -> ResNet:
     """The networks for CIFAR: 6n + 2 layers, widths 16, 32, 64, shortcuts without parameters."""
-    stem = nn.Sequential(nn.Conv2d(channels, 16, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+    stem = _small_stem(channels)
     stages = _stages(BasicBlock, [16, 32, 64], [num_blocks] * 3, in_channels=16, shortcut=PaddedShortcut)
     return ResNet(stem, stages, num_features=64, num_classes=num_classes)
+
+
+def _early_exit(num_classes: int, channels: int) -> EarlyExitResNet:
+    """One block of each width, then up to four turns of a block of the last: 7 to 15 weighted layers of resnet20's."""
+    stages = _stages(BasicBlock, [16, 32, 64], [1] * 3, in_channels=16, shortcut=PaddedShortcut)
+    return EarlyExitResNet(nn.Sequential(_small_stem(channels), stages), num_features=64, num_classes=num_classes)
+
+
+def _small_stem(channels: int) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(channels, 16, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
 
 
 def _large(

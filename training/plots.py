@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from training.artifacts import write_bytes
+from training.artifacts import Split, write_bytes
 from training.metrics import CalibrationBin
 
 MOST_CLASSES_WITH_NUMBERS = 20
@@ -43,7 +43,7 @@ def plot_learning_curves(path: Path, epochs: list[dict[str, Any]], kept_epoch: i
     _save(figure, path)
 
 
-def plot_confusion_matrix(path: Path, confusion: list[list[int]], classes: list[str]) -> None:
+def plot_confusion_matrix(path: Path, confusion: list[list[int]], classes: list[str], split: Split = "test") -> None:
     """Draw the share of each true class (rows) that got each answer (columns), with counts where they fit."""
     counts = np.array(confusion)
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -53,7 +53,7 @@ def plot_confusion_matrix(path: Path, confusion: list[list[int]], classes: list[
     axes = figure.subplots()
     # The square root lifts the few mistakes out of the white.
     picture = axes.imshow(np.sqrt(share), cmap="Blues", vmin=0, vmax=1)
-    axes.set(xlabel="answer", ylabel="true class", title="confusion matrix, test split")
+    axes.set(xlabel="answer", ylabel="true class", title=f"confusion matrix, {split} split")
     if num_classes <= MOST_CLASSES_WITH_NAMES:
         longest = max(len(name) for name in classes)
         axes.set_xticks(range(num_classes), classes, rotation=90 if longest > 3 else 0)
@@ -123,6 +123,33 @@ def plot_profile(path: Path, shares: dict[str, dict[str, float]], stages: dict[s
     above.set_xlim(0, 1)
     above.xaxis.set_major_formatter(PercentFormatter(1))
     _save(figure, path)
+
+
+def plot_runs(path: Path, runs: dict[str, list[dict[str, Any]]]) -> bool:
+    """Draw loss and accuracy of each run's epochs, a colour a run; return whether there was anything to draw."""
+    if not runs:
+        return False
+    figure = Figure(figsize=(12, 4.5), layout="constrained")
+    colours = colormaps["tab20" if len(runs) > 10 else "tab10"].colors  # type: ignore[attr-defined]
+    above = figure.subplots(1, 2)
+    for axes, key in zip(above, ("loss", "accuracy"), strict=True):
+        for (name, epochs), colour in zip(runs.items(), colours, strict=False):
+            numbers = [record["epoch"] for record in epochs]
+            validation, train = ([record[f"{split}_{key}"] for record in epochs] for split in ("validation", "train"))
+            axes.plot(numbers, validation, color=colour, marker=".", label=name)
+            axes.plot(numbers, train, color=colour, linestyle=":", linewidth=1)
+        axes.set(xlabel="epoch", title="mean cross entropy" if key == "loss" else "accuracy")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+    above[0].set_yscale("log")
+    figure.legend(
+        *above[0].get_legend_handles_labels(),
+        loc="outside right upper",
+        fontsize=8,
+        title="validation; dotted: training",
+    )
+    _save(figure, path)
+    return True
 
 
 def _save(figure: Figure, path: Path) -> None:

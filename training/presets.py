@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from training.config import AugmentConfig, Config, DataConfig, PresetName, TrainConfig
+from training.data.source import BUILT_IN
 from training.errors import SettingError
 
 
@@ -71,7 +72,8 @@ def build_config(preset: str | None, data: str | None) -> Config:
     Raises SettingError for a preset that there is not.
     """
     if preset is None:
-        preset = "digits" if data in (None, "digits") else "synthetic" if data == "synthetic" else "images"
+        # What is built in has a preset of its own name.
+        preset = "digits" if data is None else data if data in BUILT_IN else "images"
     for name in get_args(PresetName):
         if name == preset:
             return PRESETS[name](data)
@@ -80,4 +82,4 @@ def build_config(preset: str | None, data: str | None) -> Config:
 
 def model_name(data: str) -> str:
     """Return the name that a model learnt from this data gets by default: that of its folder."""
-    return data if data in ("digits", "synthetic") else Path(data).resolve().name
+    return data if data in BUILT_IN else Path(data).resolve().name

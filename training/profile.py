@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch.autograd import profiler
 
+from training.archive.served import Served, served_archive, served_run
 from training.artifacts import Run, read_json, write_bytes, write_json
 from training.config import ProfileConfig, config_from
 from training.errors import RunError, SettingError
 from training.plots import plot_profile
-from training.served import Served, served_archive, served_run
 from training.threads import one_thread
 
 # TorchScript specialises its graph during the first calls with a shape.

@@ -1,6 +1,6 @@
 """Records as columns, columns as Parquet: all that is known here of pyarrow.
 
-The columns' names are the log's format; the trainer has them in training/prediction_log.py.
+The columns' names are the log's format; the trainer has them in training/prediction_log/records.py.
 """
 
 import hashlib

@@ -21,7 +21,8 @@ from tests.stack import Trained
 from tests.torchserve_process import TorchServeProcess
 from training.artifacts import Run
 from training.data.dataset import load_split
-from training.quantize import load_variant
+from training.graphs.graph_file import load_compiled
+from training.int8.quantize import load_variant
 
 NUM_IMAGES = 64
 MODEL = "synthetic"
@@ -39,7 +40,11 @@ class Batch:
 
 @pytest.fixture(scope="module")
 def batch(trained: Trained) -> Batch:
-    run = Run(trained.run)
+    return held_out_batch(Run(trained.run))
+
+
+def held_out_batch(run: Run) -> Batch:
+    """Return 64 images that were not trained on."""
     held_out = torch.cat([load_split(run, "test")[0], load_split(run, "validation")[0]])[:NUM_IMAGES]
     assert len(held_out) == NUM_IMAGES
     return Batch(held_out, [png(image) for image in held_out])
@@ -55,6 +60,11 @@ def png(image: torch.Tensor) -> bytes:
 
 @pytest.fixture(scope="module")
 def classes(gateway: GatewayProcess) -> list[str]:
+    return classes_of(gateway)
+
+
+def classes_of(gateway: GatewayProcess) -> list[str]:
+    """Return the names of the model's classes, in the order of its probabilities."""
     document = httpx.get(f"{gateway.url}/models/{MODEL}", trust_env=False).json()
     names: list[str] = document["versions"][0]["contract"]["classes"]
     return names
@@ -135,13 +145,25 @@ def test_every_way_gives_the_same_answers(
     classes: list[str],
     version: str,
 ) -> None:
-    run = Run(trained.run)
+    check_every_way(Run(trained.run), loaded_torchserve, gateway, batch, classes, version, TOLERANCE[version])
+
+
+def check_every_way(
+    run: Run,
+    torchserve: TorchServeProcess,
+    gateway: GatewayProcess,
+    batch: Batch,
+    classes: list[str],
+    version: str,
+    tolerance: float,
+) -> None:
+    """Assert that one version's answers agree by all seven ways."""
     variant: Any = version.removeprefix("1.0").lstrip("-") or "fp32"
     with torch.inference_mode():
         eager = load_variant(run, variant).eval()(batch.tensors).numpy()
-        file = torch.jit.load(str(run.graph(variant))).eval()(batch.tensors).numpy()  # type: ignore[no-untyped-call]
-    by_rest = directly_by_rest(loaded_torchserve, version, batch.files)
-    by_grpc = directly_by_grpc(loaded_torchserve, version, batch.files)
+        file = load_compiled(run.graph(variant))(batch.tensors).numpy()
+    by_rest = directly_by_rest(torchserve, version, batch.files)
+    by_grpc = directly_by_grpc(torchserve, version, batch.files)
     document, batch_size = by_the_gateway_at_once(gateway, version, batch.files)
     at_once = from_answer(document, version, classes)
     one_by_one = np.concatenate(
@@ -154,15 +176,15 @@ def test_every_way_gives_the_same_answers(
     np.testing.assert_array_equal(by_grpc, by_rest)
     assert NUM_IMAGES % batch_size == 0  # idle workers share them
     parts = [batch.files[start : start + batch_size] for start in range(0, NUM_IMAGES, batch_size)]
-    by_parts = np.concatenate([directly_by_rest(loaded_torchserve, version, part) for part in parts])
+    by_parts = np.concatenate([directly_by_rest(torchserve, version, part) for part in parts])
     np.testing.assert_array_equal(at_once, by_parts)
     # Another graph or another batch: the same class, and probabilities within the tolerance.
     ways = {"eager": eager, "file": file, "at once": at_once, "one by one": one_by_one, "many": by_many}
     for name, probabilities in ways.items():
         difference = float(np.abs(probabilities - by_rest).max())
         print(f"{version}: {name} differs from one batch in TorchServe by at most {difference:.2e}")
-        assert difference <= TOLERANCE[version], name
-        if version == "1.0":
+        assert difference <= tolerance, name
+        if variant in ("fp32", "aoti"):
             np.testing.assert_array_equal(probabilities.argmax(1), by_rest.argmax(1), err_msg=name)
 
 

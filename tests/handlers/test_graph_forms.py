@@ -1,5 +1,6 @@
 """Forms of a graph: applied where they hold parity, chosen by batch size, never a reason not to load."""
 
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from handlers import graph_forms
-from handlers.graph_forms import FORMS, Choice, choose, read_choices
+from handlers.graph_forms import FORMS, Choice, choose, load_graph, read_choices
 from handlers.image_classifier import ImageClassifier
 from tests import images
 from tests.handlers.archives import checked_contract, toy_contract, toy_graph, write_model_folder
@@ -168,3 +169,17 @@ def test_grey_images_have_one_layout_only(tmp_path: Path) -> None:
     handler = load(write_model_folder(tmp_path, contract, toy_graph(channels=1)))
     (result,) = handler.predict([images.grey_png()], 3, probabilities=False)["results"]
     assert len(result["top_k"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("machine", "needed", "here"),
+    [("arm64", "AVX2", "AVX512"), ("", "AVX512", "AVX2"), ("", "AVX2", "DEFAULT"), ("", "AVX2", "SVE256")],
+)
+def test_machine_code_of_another_processor_is_refused_before_it_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, needed: str, here: str
+) -> None:
+    compiled_for = {"machine": machine or platform.machine(), "processor": needed}
+    contract = {"compile": "aoti", "compiled_for": compiled_for}
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: here)
+    with pytest.raises(RuntimeError, match=f"with {needed}, and here is .* with {here}: export it on such a machine"):
+        load_graph(tmp_path / "no package is opened", contract, "", torch.device("cpu"), [])

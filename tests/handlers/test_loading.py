@@ -29,7 +29,7 @@ from tests.handlers.archives import (
     write_model_folder,
 )
 from tests.handlers.context import FakeContext, load
-from training.archive import handler_files
+from training.archive.archive import handler_files
 
 
 class Counting(ImageClassifier):

@@ -1,18 +1,20 @@
 """One synthetic run, taken through all stages once, for the tests that read what a stage leaves."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.training.runs import NewRun
 from training.artifacts import Run, write_json
 from training.config import ArchiveConfig, Config
 from training.data.prepare import prepare
 from training.evaluate import evaluate
-from training.export import export
+from training.graphs.export import export
+from training.int8.quantize import quantize
 from training.presets import build_config
-from training.quantize import quantize
 from training.train import train
 
 
@@ -38,6 +40,19 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Run:
     return run
 
 
+@pytest.fixture
+def new_run(prepared: Run, tmp_path_factory: pytest.TempPathFactory) -> NewRun:
+    """Return runs that share what was prepared and nothing else."""
+
+    def make() -> Run:
+        run = Run(tmp_path_factory.mktemp("run"))
+        (run.folder / "data").symlink_to(prepared.folder / "data")
+        shutil.copy(prepared.config, run.config)
+        return run
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Run:
     run = Run(tmp_path_factory.mktemp("exported"))
@@ -45,7 +60,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Run:
     prepare(run, config.data)
     train(run, config.train)
     evaluate(run)
-    quantize(run)
+    quantize(run, config.quantize)
     export(run, config.export)
     return run
 

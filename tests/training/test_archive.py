@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from service.catalog import StoreError, read_catalog
-from training.archive import archive, check_archive
+from training.archive.archive import archive, check_archive
+from training.archive.manifest import next_release, read_manifest, taken_releases
 from training.artifacts import Run
 from training.config import ArchiveConfig
 from training.errors import ArchiveError, SettingError, VersionExistsError
-from training.manifest import next_release, read_manifest, taken_releases
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -139,7 +139,7 @@ def test_failure_leaves_the_store_as_it_was(
 ) -> None:
     archive(exported, "toy", archives)
     before, manifest = content(archives.model_store), read_manifest(archives.model_store)
-    monkeypatch.setattr("training.archive.sys.executable", "/bin/false")
+    monkeypatch.setattr("training.archive.archive.sys.executable", "/bin/false")
     with pytest.raises(ArchiveError, match="torch-model-archiver failed for toy"):
         archive(exported, "toy", archives)
     assert content(archives.model_store) == before

@@ -4,16 +4,21 @@ import pytest
 import torch
 from torch import Generator
 
+import training.data.batches
 import training.train
-from training.artifacts import Run
+from tests.training.runs import NewRun
 from training.config import AugmentConfig, Config
-from training.data.augment import augment
+from training.data.augment import random_affine, warp
 
 
 def images(num_images: int = 4, height: int = 8, width: int = 12) -> torch.Tensor:
     return torch.randint(
         0, 256, (num_images, 1, height, width), dtype=torch.uint8, generator=Generator().manual_seed(1)
     )
+
+
+def augment(images: torch.Tensor, config: AugmentConfig, generator: Generator) -> torch.Tensor:
+    return warp(images, random_affine(len(images), images.shape[2:], config, generator))
 
 
 def test_nothing_allowed_changes_nothing() -> None:
@@ -58,9 +63,7 @@ def test_rotation_is_a_rotation_where_height_is_not_width() -> None:
     assert float((out - disc).abs().mean()) < 3
 
 
-def test_only_training_images_are_augmented(
-    prepared: Run, config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_only_training_images_are_augmented(new_run: NewRun, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = 0
 
     def counting(batch: torch.Tensor, *_: object) -> torch.Tensor:
@@ -68,8 +71,6 @@ def test_only_training_images_are_augmented(
         seen += len(batch)
         return batch.float()
 
-    monkeypatch.setattr(training.train, "augment", counting)
-    run = Run(tmp_path_factory.mktemp("counted"))
-    (run.folder / "data").symlink_to(prepared.folder / "data")
-    training.train.train(run, config.train)
+    monkeypatch.setattr(training.data.batches, "warp", counting)
+    training.train.train(new_run(), config.train)
     assert seen == 210 * config.train.epochs

@@ -9,12 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
+from training.archive.contract import build_contract
 from training.artifacts import VARIANTS, Run, Variant, sha256
-from training.contract import build_contract
 from training.data.dataset import load_split
-from training.data.decode import Preprocessing, to_pixels
+from training.data.decode import Form
 from training.errors import RunError
-from training.export import load_compiled
+from training.graphs.graph_file import load_compiled
 
 KEYS = [
     "schema_version", "model", "release", "variant", "version", "precision", "compile", "architecture", "input",
@@ -54,7 +54,7 @@ def test_self_checks_hold_for_the_archived_graph_alone_and_in_a_batch(exported: 
     for case in check["cases"]:
         with Image.open(io.BytesIO(base64.b64decode(case["image_b64"]))) as image:
             assert image.format == "PNG"
-            images.append(to_pixels(image, channels=1, height=12, width=12, preprocessing=Preprocessing()))
+            images.append(Form(1, 12, 12).pixels(image))
     expected = torch.tensor([case["probabilities"] for case in check["cases"]])
     assert len(set(expected.argmax(dim=1).tolist())) == 3
     graph = load_compiled(exported.graph(variant))

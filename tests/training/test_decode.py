@@ -7,12 +7,12 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from training.data.decode import Preprocessing, open_image, to_pixels
+from training.data.decode import Form, Preprocessing, open_image
 from training.errors import DataError
 
 
 def pixels(image: Image.Image, channels: int = 1, height: int = 4, width: int = 6) -> NDArray[np.uint8]:
-    decoded = to_pixels(image, channels=channels, height=height, width=width, preprocessing=Preprocessing())
+    decoded = Form(channels, height, width).pixels(image)
     assert decoded.shape == (channels, height, width)
     assert decoded.dtype == np.uint8
     return decoded
@@ -72,7 +72,7 @@ def test_alpha_lies_over_the_background() -> None:
     image.paste((255, 255, 255, 255), (0, 0, 3, 4))
     assert pixels(image)[0, 0].tolist() == [255, 255, 255, 0, 0, 0]
     over_white = Preprocessing(background=(255, 255, 255))
-    assert (to_pixels(image, channels=3, height=4, width=6, preprocessing=over_white) == 255).all()
+    assert (Form(3, 4, 6, over_white).pixels(image) == 255).all()
 
 
 def test_palette_transparency_is_seen(tmp_path: Path) -> None:

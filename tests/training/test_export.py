@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from training.artifacts import VARIANTS, Run, Variant
 from training.config import Compile, ExportConfig
 from training.data.dataset import load_split
-from training.errors import ParityError
-from training.export import check_parity, compile_graph, export_variant, load_compiled, load_graph_card
-from training.quantize import load_variant
+from training.errors import CompileError, ParityError
+from training.graphs.compile import compile_graph
+from training.graphs.export import check_parity, export_variant, load_graph_card
+from training.graphs.graph_file import load_compiled
+from training.int8.quantize import load_variant
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def test_broken_parity_stops_the_export(own: Run, monkeypatch: pytest.MonkeyPatc
     def broken(model: nn.Module, *_: object) -> object:
         return torch.jit.script(Doubled(torch.jit.script(model)))
 
-    monkeypatch.setattr("training.export.compile_graph", broken)
+    monkeypatch.setattr("training.graphs.export.compile_graph", broken)
     with pytest.raises(ParityError, match=r"by 0\.001 on a batch of 7; allowed is 1e-05"):
         export_variant(own, "fp32", ExportConfig())
     assert not own.graph("fp32").exists()
@@ -98,6 +100,6 @@ class Branching(nn.Module):
 
 
 def test_trace_refuses_what_it_cannot_record() -> None:
-    with pytest.raises(ParityError, match="--compile script"):
+    with pytest.raises(CompileError, match="--compile script"):
         compile_graph(Branching(), "trace", torch.ones(2, 1, 4, 4))
     assert compile_graph(Branching(), "script", torch.ones(2, 1, 4, 4)) is not None

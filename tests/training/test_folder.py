@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from training.artifacts import Run
+from training.artifacts import SPLITS, Run
 from training.config import DataConfig
+from training.data import folder as folder_module
 from training.data.dataset import load_dataset, load_split
+from training.data.decode import open_image
 from training.data.folder import folder
 from training.data.prepare import prepare
 from training.errors import DataError
@@ -104,3 +106,74 @@ def test_float_image_is_named(tmp_path: Path) -> None:
     Image.new("F", (4, 4)).save(root / "dog" / "depth.tiff")
     with pytest.raises(DataError, match=r"dog/depth\.tiff: .*mode F"):
         prepare(Run(tmp_path / "run"), DataConfig(data=str(root), channels=1, height=8, width=8))
+
+
+def spoil(root: Path) -> list[str]:
+    """Three classes of mixed formats and sizes; return the keys of the two that are broken."""
+    for number, name in enumerate(("ash", "birch", "cedar")):
+        fill(root / name, 8, size=(9 + number, 7))
+        Image.new("RGB", (30, 20 + number), (number * 90, 40, 9)).save(root / name / "photo.jpg")
+    (root / "ash" / "empty.png").write_bytes(b"")
+    whole = root / "cedar" / "cut.bmp"
+    Image.new("RGB", (40, 40)).save(whole)
+    whole.write_bytes(whole.read_bytes()[:900])
+    return ["ash/empty.png", "cedar/cut.bmp"]
+
+
+def test_all_broken_files_are_named_before_it_stops(tmp_path: Path) -> None:
+    names = spoil(tmp_path / "own")
+    with pytest.raises(DataError) as stopped:
+        prepare(Run(tmp_path / "run"), DataConfig(data=str(tmp_path / "own"), channels=3, height=8, width=8))
+    assert "2 images cannot be used (--broken skip leaves them out)" in str(stopped.value)
+    assert all(name in str(stopped.value) for name in names)
+
+
+def test_skipped_files_are_named_and_as_if_they_had_not_been_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "own"
+    names = spoil(root)
+    skipping = DataConfig(data=str(root), channels=3, height=8, width=8, broken="skip")
+    with_them, without = Run(tmp_path / "with"), Run(tmp_path / "without")
+    prepare(with_them, skipping)
+    said = capsys.readouterr().out
+    assert "left out, 2 broken:" in said
+    assert all(name in said for name in names)
+    assert load_dataset(with_them).left_out == names
+    for name in names:
+        (root / name).unlink()
+    prepare(without, skipping)
+    assert "broken" not in capsys.readouterr().out
+    for split in SPLITS:
+        assert with_them.images(split).read_bytes() == without.images(split).read_bytes()
+        assert with_them.labels(split).read_bytes() == without.labels(split).read_bytes()
+
+
+def test_an_image_is_decoded_once_though_others_are_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(tmp_path / "own")
+    decoded: list[Path] = []
+
+    def counted(path: Path) -> Image.Image:
+        decoded.append(path)
+        return open_image(path)
+
+    monkeypatch.setattr(folder_module, "open_image", counted)
+    prepare(Run(tmp_path / "run"), DataConfig(str(tmp_path / "own"), channels=1, height=8, width=8, broken="skip"))
+    assert len(decoded) == len(set(decoded)) == 3 * 9 + 2
+
+
+def test_tar_files_beside_class_folders_are_no_shards(tmp_path: Path) -> None:
+    root = tmp_path / "animals"
+    fill(root / "cat", 5)
+    fill(root / "dog", 5)
+    (root / "download.tar").write_bytes(b"what the images came in")
+    prepare(Run(tmp_path / "run"), DataConfig(data=str(root), channels=1, height=8, width=8))
+    assert load_dataset(Run(tmp_path / "run")).classes == ["cat", "dog"]
+
+
+def test_a_class_that_skipping_leaves_too_small_is_named(tmp_path: Path) -> None:
+    fill(tmp_path / "own" / "cat", 5)
+    fill(tmp_path / "own" / "dog", 3)
+    (tmp_path / "own" / "dog" / "1.png").write_bytes(b"")
+    with pytest.raises(DataError, match="class dog has 2 images; at least 3"):
+        prepare(Run(tmp_path / "run"), DataConfig(str(tmp_path / "own"), channels=1, height=8, width=8, broken="skip"))

@@ -7,19 +7,25 @@ from typing import Any
 import pytest
 import torch
 
-from handlers import graph_forms
-from training import forms
+from handlers import graph_forms, image_classifier
+from training.archive.contract import build_contract
 from training.artifacts import VARIANTS, Run, Variant
-from training.contract import build_contract
+from training.config import MOST_IMAGES
 from training.data.dataset import load_split
-from training.export import load_compiled, load_graph_card
-from training.forms import BATCH_SIZES, FORMS, Choice, Form, apply_form, as_served, choose, find_fastest
+from training.graphs import forms
+from training.graphs.export import load_graph_card
+from training.graphs.forms import BATCH_SIZES, FORMS, Choice, Form, apply_form, as_served, choose, find_fastest
+from training.graphs.graph_file import load_compiled
 
 SLOW = [10.0] * 6
 
 
 def test_the_handler_knows_the_same_forms() -> None:
     assert tuple(graph_forms.FORMS) == FORMS
+
+
+def test_the_handler_takes_as_many_images_at_once_as_a_graph_is_made_for() -> None:
+    assert image_classifier.MAX_ITEMS == MOST_IMAGES
 
 
 @pytest.mark.parametrize("form", FORMS)

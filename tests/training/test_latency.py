@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from training.latency import measure_latency
+from training.graphs.latency import measure_latency
 
 
 def test_measured_on_one_thread_with_calls_that_alternate() -> None:

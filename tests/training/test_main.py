@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from training.__main__ import main
-from training.artifacts import Run
-from training.cli import STAGES
+from training.artifacts import Run, sha256
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,17 +29,22 @@ def training(*args: str | Path, **environment: str) -> subprocess.CompletedProce
     return subprocess.run(command, cwd=ROOT, env=environment, timeout=200, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("method", ["trace", "script"])
-def test_pipeline_goes_the_whole_way(tmp_path: Path, handler: Path, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("trace", ["--onnx"]), ("script", []), ("mixed", ["--model", "resnet20-early-exit", "--learning-rate", "0.1"])],
+)
+def test_pipeline_goes_the_whole_way(tmp_path: Path, handler: Path, method: str, options: list[str]) -> None:
     store = tmp_path / "store"
+    qat = ["--qat", "--qat-epochs", "2", "--qat-learning-rate", "0.01"] if method != "trace" else []
     done = training(
-        "pipeline", "--preset", "synthetic", "--compile", method, "--runs", tmp_path / "runs", "--handler", handler,
-        TORCHGATE_MODEL_STORE=str(store),
+        "pipeline", "--preset", "synthetic", "--compile", method, *options, *qat, "--runs", tmp_path / "runs",
+        "--handler", handler, "--keep-checkpoints", "1", TORCHGATE_MODEL_STORE=str(store),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert sorted(path.name for path in store.glob("*.mar")) == [
         "synthetic-1.0-int8-dynamic.mar",
+        *(["synthetic-1.0-int8-qat.mar"] if qat else []),
         "synthetic-1.0-int8-static.mar",
         "synthetic-1.0.mar",
     ]
@@ -54,7 +58,13 @@ def test_pipeline_goes_the_whole_way(tmp_path: Path, handler: Path, method: str)
     assert str(store) in last
     assert str(folder) in last
     assert accuracy >= 0.9
+    assert len(list(run.checkpoints.iterdir())) == 1
     assert json.loads(run.graph_card("fp32").read_text())["compile"] == method
+    assert run.onnx.is_file() == ("--onnx" in options)
+    assert ("| int8-qat |" in run.comparison_table.read_text()) == bool(qat)
+    record = json.loads(run.record.read_text())
+    assert ("int8-qat" in record["figures"]) == bool(qat)
+    assert "archives.json" in record["artifacts"]
 
 
 def test_own_images_go_the_whole_way_stage_by_stage(tmp_path: Path, handler: Path) -> None:
@@ -83,6 +93,7 @@ def test_own_images_go_the_whole_way_stage_by_stage(tmp_path: Path, handler: Pat
     again = training("archive", "--run", run.folder, "--model-store", tmp_path / "store", "--handler", handler)
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "store" / "shades-4.3.mar").is_file()
+    assert json.loads(run.record.read_text())["artifacts"]["archives.json"]["sha256"] == sha256(run.archives)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +105,8 @@ def test_own_images_go_the_whole_way_stage_by_stage(tmp_path: Path, handler: Pat
         (["pipeline", "--data", "/nowhere"], "--data: /nowhere is not a folder"),
         (["pipeline", "--name", "My Digits"], "the model's name is 'My Digits'"),
         (["train", "--run", "/nowhere"], "--run: /nowhere is not a folder"),
+        (["pipeline", "--model", "resnet20-early-exit"], "--compile is trace, and how far resnet20-early-exit goes"),
+        (["pipeline", "--model", "resnet20-early-exit", "--compile", "script", "--onnx"], "--aoti and --onnx hold one"),
     ],
 )
 def test_mistakes_are_one_clear_line(
@@ -152,14 +165,5 @@ def test_divergence_is_one_clear_line(tmp_path: Path, handler: Path) -> None:
         "--model-store", tmp_path / "store", "--handler", handler,
     )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr.startswith("error: the loss became nan in epoch 1, step ")
+    assert done.stderr.startswith("error: the loss became nan in epoch 1/4, step ")
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_help_explains_every_stage_and_option() -> None:
-    overview = training("--help").stdout
-    for stage in STAGES:
-        assert f"\n  {stage} " in overview
-    explained = training("pipeline", "--help").stdout
-    for option in ("preset", "name", "data", "seed", "epochs", "model", "compile", "version", "runs", "model-store"):
-        assert f"--{option} " in explained

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from training.config import Architecture
+from training.config import Architecture, ResNetName
 from training.model import PaddedShortcut, build_model
 
 
@@ -28,8 +28,8 @@ def test_parameter_counts_are_the_published_ones(
     assert sum(parameter.numel() for parameter in model.parameters()) == num_parameters
 
 
-@pytest.mark.parametrize("architecture", get_args(Architecture))
-def test_number_of_weighted_layers_is_in_the_name(architecture: Architecture) -> None:
+@pytest.mark.parametrize("architecture", get_args(ResNetName))
+def test_number_of_weighted_layers_is_in_the_name(architecture: ResNetName) -> None:
     model = build_model(architecture, num_classes=5, channels=3)
     # Projections are shortcuts, and the paper does not count them.
     layers = [

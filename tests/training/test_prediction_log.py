@@ -15,14 +15,14 @@ from service.metrics import Metrics
 from service.prediction_log import columns, folder
 from service.prediction_log.log import ParquetLog
 from tests import images
-from training import prediction_log
 from training.__main__ import main
 from training.config import DataConfig
 from training.data.folder import folder as image_folder
 from training.errors import DataError
-from training.log_images import collect_images
-from training.log_report import log_report, wilson
-from training.prediction_log import log_files
+from training.prediction_log import records
+from training.prediction_log.images import collect_images
+from training.prediction_log.records import log_files
+from training.prediction_log.report import log_report, wilson
 
 CLASSES = ("cat", "dog")
 OLD, NEW = Target("pets", "1.0"), Target("pets", "2.0")
@@ -54,9 +54,9 @@ class Writer:
 
 
 def test_both_sides_have_the_same_names() -> None:
-    assert tuple(columns.PREDICTIONS.names) == prediction_log.PREDICTION_COLUMNS + prediction_log.INPUT_COLUMNS
-    assert tuple(columns.FEEDBACK.names) == prediction_log.FEEDBACK_COLUMNS
-    assert folder.NAME.pattern == prediction_log.FILE_NAME.pattern
+    assert tuple(columns.PREDICTIONS.names) == records.PREDICTION_COLUMNS + records.INPUT_COLUMNS
+    assert tuple(columns.FEEDBACK.names) == records.FEEDBACK_COLUMNS
+    assert folder.NAME.pattern == records.FILE_NAME.pattern
     assert folder.NAME.fullmatch(folder.file_name("feedback", 1.5, "0123abcd", 7))
 
 

@@ -13,12 +13,12 @@ from PIL import Image
 
 from tests.handlers.archives import HANDLER
 from training.__main__ import main
-from training.archive import archive
+from training.archive.archive import archive
+from training.archive.served import served_archive, served_run
 from training.artifacts import Run
 from training.config import ArchiveConfig, ProfileConfig
 from training.errors import ProfileError, RunError, SettingError
 from training.profile import figures, profile
-from training.served import served_archive, served_run
 
 CONFIG = ProfileConfig(batch_sizes=(1, 4), num_batches=3)
 

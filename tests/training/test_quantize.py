@@ -10,13 +10,14 @@ from torch.ao.nn.intrinsic import quantized as fused
 from torch.ao.nn.quantized import dynamic
 
 from training.artifacts import Run, Variant
-from training.config import Architecture, Compile
+from training.config import Architecture, Compile, ResNetName
 from training.data.dataset import load_split
 from training.evaluate import load_evaluation, predict
-from training.export import check_parity, compile_graph
+from training.graphs.compile import compile_graph
+from training.graphs.export import check_parity
+from training.graphs.serving_graph import Normalize, ServingGraph, as_convolutions
+from training.int8.quantize import QUANTIZED, calibration_images, load_variant, to_int8_dynamic, to_int8_static
 from training.model import build_model
-from training.quantize import QUANTIZED, calibration_images, load_variant, to_int8_dynamic, to_int8_static
-from training.serving_graph import Normalize, ServingGraph, as_convolutions
 from training.threads import one_thread
 
 
@@ -89,7 +90,7 @@ def test_batch_dependence_is_measured(exported: Run) -> None:
     assert load_evaluation(exported, "int8-static").batch_dependence.max_abs_difference == 0
 
 
-@pytest.mark.parametrize(("architecture", "channels"), list(zip(get_args(Architecture), [1, 3] * 3, strict=True)))
+@pytest.mark.parametrize(("architecture", "channels"), list(zip(get_args(ResNetName), [1, 3] * 3, strict=True)))
 def test_static_answers_do_not_depend_on_their_batch_mates(architecture: Architecture, channels: int) -> None:
     """To the bit: scales are fixed, integers sum exactly in any order."""
     images = pixels(12, channels, 20)
@@ -113,7 +114,7 @@ def test_static_graphs_of_any_network_answer_like_the_eager_one(
 def test_calibration_sees_training_images_from_all_over(exported: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     images, _ = load_split(exported, "train")
     assert torch.equal(calibration_images(exported), images)
-    monkeypatch.setattr("training.quantize.NUM_CALIBRATION_IMAGES", 70)
+    monkeypatch.setattr("training.int8.quantize.NUM_CALIBRATION_IMAGES", 70)
     assert torch.equal(calibration_images(exported), images[::3])
 
 

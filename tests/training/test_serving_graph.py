@@ -2,8 +2,8 @@
 
 import torch
 
+from training.graphs.serving_graph import as_convolutions
 from training.model import PaddedShortcut, build_model
-from training.serving_graph import as_convolutions
 
 
 def test_padded_shortcuts_as_convolutions_are_equal_to_the_bit() -> None:

@@ -1,33 +1,22 @@
 """Training learns, repeats itself bit by bit, keeps its best epoch, and stops when its numbers are no numbers."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
+from tests.training.runs import NewRun
 from training.artifacts import Run, read_json
 from training.config import Config
+from training.data.batches import batch_bounds
 from training.data.dataset import load_split
+from training.engine.assembly import parameter_groups
+from training.engine.history import EpochRecord, best_of
 from training.errors import NonFiniteLossError, RunError, SettingError
 from training.evaluate import predict
 from training.model import build_model
-from training.train import EpochRecord, batch_bounds, parameter_groups, train
+from training.train import train
 from training.weights import load_card, load_graph
-
-NewRun = Callable[[], Run]
-
-
-@pytest.fixture
-def new_run(prepared: Run, tmp_path_factory: pytest.TempPathFactory) -> NewRun:
-    """Return runs that share the prepared data and nothing else."""
-
-    def make() -> Run:
-        run = Run(tmp_path_factory.mktemp("run"))
-        (run.folder / "data").symlink_to(prepared.folder / "data")
-        return run
-
-    return make
 
 
 def test_same_seed_gives_the_same_bytes_and_another_seed_others(new_run: NewRun, config: Config) -> None:
@@ -58,15 +47,16 @@ def record(accuracy: float, loss: float) -> EpochRecord:
 
 
 def test_best_epoch_is_by_accuracy_then_by_loss() -> None:
-    assert record(0.5, 9).better_than(None)
-    assert record(0.9, 2).better_than(record(0.8, 1))
-    assert record(0.9, 1).better_than(record(0.9, 2))
-    assert not record(0.9, 2).better_than(record(0.9, 2))
+    history = [record(0.8, 1), record(0.9, 2), record(0.9, 1), record(0.9, 1)]
+    assert best_of(history[:1]) is history[0]
+    assert best_of(history[:2]) is history[1]
+    assert best_of(history) is history[2], "the first among equals"
+    assert best_of(history[:0]) is None
 
 
 def test_non_finite_loss_stops_with_epoch_and_step(new_run: NewRun, config: Config) -> None:
     run = new_run()
-    with pytest.raises(NonFiniteLossError, match=r"epoch 1, step \d+ of 14"):
+    with pytest.raises(NonFiniteLossError, match=r"epoch 1/4, step \d+ of 13"):
         train(run, replace(config.train, learning_rate=1e20))
     assert not run.weights_card.exists()
 
@@ -103,10 +93,15 @@ def test_only_kernels_and_matrices_decay() -> None:
         (6, 3, [(0, 3), (3, 6)]),
         (5, 3, [(0, 3), (3, 5)]),
         (7, 3, [(0, 3), (3, 7)]),
+        (12, 8, [(0, 8), (8, 12)]),
+        (11, 8, [(0, 11)]),
         (2, 64, [(0, 2)]),
+        (0, 8, []),
     ],
 )
-def test_no_batch_holds_a_single_image(num_images: int, batch_size: int, bounds: list[tuple[int, int]]) -> None:
+def test_a_last_batch_of_less_than_half_the_size_joins_its_predecessor(
+    num_images: int, batch_size: int, bounds: list[tuple[int, int]]
+) -> None:
     assert batch_bounds(num_images, batch_size) == bounds
 
 

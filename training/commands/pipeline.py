@@ -4,25 +4,29 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from training.archive import archive, check_archive
+from training.archive.archive import archive, check_archive
 from training.artifacts import Run, write_json
 from training.commands.arguments import new_folder, parse, preset, recorded, run_folder
-from training.config import ArchiveConfig, Config, ProfileConfig
+from training.commands.experiments import measure, with_best_run
+from training.config import ArchiveConfig, Config, ProfileConfig, QuantizeConfig
 from training.data.prepare import prepare
+from training.data.shards import has_shards
+from training.engine.execution import check_train
 from training.errors import SettingError
 from training.evaluate import evaluate, load_evaluation
-from training.export import export
+from training.graphs.export import check_export, export
+from training.int8.quantize import quantize
 from training.options import (
     ArchiveOptions,
     EvaluateOptions,
     ExportOptions,
     PipelineOptions,
     PrepareOptions,
-    RunOptions,
-    TrainOptions,
+    QuantizeOptions,
 )
 from training.profile import profile
-from training.quantize import quantize
+from training.tracking.record import refresh
+from training.tracking.tracker import register_export, tracked
 from training.train import train
 
 
@@ -34,15 +38,6 @@ def run_prepare(args: Sequence[str], _: ArchiveConfig) -> None:
     print(f"run: {run.folder}")
 
 
-def run_train(args: Sequence[str], _: ArchiveConfig) -> None:
-    """Train a prepared run."""
-    config = recorded(args)
-    options = parse("train", TrainOptions(run_folder(args), config.train), args)
-    run = Run(options.run)
-    write_json(run.config, replace(config, train=options.train))
-    train(run, options.train)
-
-
 def run_evaluate(args: Sequence[str], _: ArchiveConfig) -> None:
     """Evaluate a trained run, or a prediction log."""
     options = parse("evaluate", EvaluateOptions(), args)
@@ -51,7 +46,9 @@ def run_evaluate(args: Sequence[str], _: ArchiveConfig) -> None:
     if options.run is not None:
         if options.report or options.images or options.name:
             raise SettingError("--report, --images and --name go with --log")
-        evaluate(Run(run_folder(args)))
+        run = Run(run_folder(args))
+        evaluate(run)
+        refresh(run)
     elif options.name and options.images is None:
         raise SettingError("--name goes with --images")
     if options.log is not None:
@@ -60,22 +57,36 @@ def run_evaluate(args: Sequence[str], _: ArchiveConfig) -> None:
 
 def run_quantize(args: Sequence[str], _: ArchiveConfig) -> None:
     """Quantize a trained run."""
-    quantize(Run(parse("quantize", RunOptions(run_folder(args)), args).run))
+    config = recorded(args)
+    # Without it, the recorded options that go with it go, too.
+    default = QuantizeConfig(qat=config.quantize.qat) if "--no-qat" in args else config.quantize
+    options = parse("quantize", QuantizeOptions(run_folder(args), default), args)
+    run = Run(options.run)
+    write_json(run.config, replace(config, quantize=options.quantize))
+    quantize(run, options.quantize)
+    refresh(run)
 
 
 def run_export(args: Sequence[str], _: ArchiveConfig) -> None:
-    """Export a run that was evaluated and quantized."""
+    """Export a run that was evaluated and quantized, or the best of a sweep."""
+    args = with_best_run(args)
     config = recorded(args)
     options = parse("export", ExportOptions(run_folder(args), config.export), args)
     run = Run(options.run)
+    if options.sweep is not None:
+        measure(run, config.quantize)
     write_json(run.config, replace(config, export=options.export))
     export(run, options.export)
+    refresh(run)
+    register_export(run, config.name)
 
 
 def run_archive(args: Sequence[str], archives: ArchiveConfig) -> None:
     """Archive an exported run."""
     options = parse("archive", ArchiveOptions(run_folder(args), recorded(args).name, archives), args)
-    archive(Run(options.run), options.name, options.archive)
+    run = Run(options.run)
+    archive(run, options.name, options.archive)
+    refresh(run)
 
 
 def run_profile(args: Sequence[str], archives: ArchiveConfig) -> None:
@@ -89,18 +100,24 @@ def run_pipeline(args: Sequence[str], archives: ArchiveConfig) -> None:
     options = parse("pipeline", PipelineOptions(preset(args), archives), args)
     config = options.config
     check_archive(config.name, options.archive)
+    check_export(config.train.architecture, config.export)
+    check_train(config.train, options.execution.torch_device(), is_stream=has_shards(Path(config.data.data)))
     print(f"1/6 prepare {config.data.data}", flush=True)
     run = _prepare(options.runs, config)
     print(f"2/6 train {config.train.architecture}", flush=True)
-    train(run, config.train)
+    with tracked(run, config, options.track) as on_epoch:
+        train(run, config.train, options.execution, on_epoch=on_epoch)
     print("3/6 evaluate", flush=True)
     evaluate(run)
     print("4/6 quantize", flush=True)
-    quantize(run)
+    quantize(run, config.quantize)
     print(f"5/6 export by {config.export.compile}", flush=True)
     export(run, config.export)
+    refresh(run)
+    register_export(run, config.name)
     print(f"6/6 archive {config.name}", flush=True)
     entries = archive(run, config.name, options.archive)
+    refresh(run)
     accuracy = load_evaluation(run, "fp32").report.accuracy
     print(
         f"{config.name} {entries[0].release}: accuracy {accuracy:.2%} on the test images; "
@@ -118,8 +135,8 @@ def _prepare(runs: Path, config: Config) -> Run:
 
 def _evaluate_log(log: Path, options: EvaluateOptions) -> None:
     # The other stages need not wait for pyarrow.
-    from training.log_images import collect_images  # noqa: PLC0415
-    from training.log_report import as_text, log_report  # noqa: PLC0415
+    from training.prediction_log.images import collect_images  # noqa: PLC0415
+    from training.prediction_log.report import as_text, log_report  # noqa: PLC0415
 
     reports = log_report(log)
     print(as_text(reports))

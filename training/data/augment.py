@@ -1,6 +1,7 @@
 """Random changes to training images, a whole batch at a time."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Generator, Tensor
@@ -9,12 +10,9 @@ from torch.nn import functional as F
 from training.config import AugmentConfig
 
 
-def augment(images: Tensor, config: AugmentConfig, generator: Generator) -> Tensor:
-    """Return float32 [N, C, H, W], each image turned, slanted, scaled, shifted and mirrored by chance, on its own.
-
-    Pixels that come from outside repeat the border.
-    """
-    num_images, _, height, width = images.shape
+def random_affine(num_images: int, size: Sequence[int], config: AugmentConfig, generator: Generator) -> Tensor:
+    """Return what is done to each of N images of that height and width: maps of output to input, [N, 2, 3]."""
+    height, width = size
 
     def uniform(limit: float) -> Tensor:
         return (torch.rand(num_images, generator=generator) * 2 - 1) * limit
@@ -29,6 +27,10 @@ def augment(images: Tensor, config: AugmentConfig, generator: Generator) -> Tens
     cos, sin = torch.cos(angle) / scale, torch.sin(angle) / scale
     first = torch.stack([cos * mirror, (cos * shear - sin) * aspect, shift_x], dim=1)
     second = torch.stack([sin * mirror / aspect, sin * shear + cos, shift_y], dim=1)
-    theta = torch.stack([first, second], dim=1)  # [N, 2, 3]
+    return torch.stack([first, second], dim=1)
+
+
+def warp(images: Tensor, theta: Tensor) -> Tensor:
+    """Return float32 [N, C, H, W], each image moved by its map [N, 2, 3]; pixels from outside repeat the border."""
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
     return F.grid_sample(images.float(), grid, mode="bilinear", padding_mode="border", align_corners=False)

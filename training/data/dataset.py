@@ -1,14 +1,23 @@
 """The prepared images of a run, as the later stages read them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from training.artifacts import Run, Split, read_json
-from training.data.decode import Preprocessing
+from training.data.decode import Form, Preprocessing
+from training.data.shards import Shard
 from training.errors import RunError
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Tar shards whose training images are read as they are needed; the run has arrays of a sample of them only."""
+
+    folder: str
+    shards: list[Shard]
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,15 @@ class Dataset:
     std: list[float]
     num_samples: dict[Split, int]
     preprocessing: Preprocessing
+    left_out: list[str] = field(default_factory=list)
+    """Names of the images that could not be read."""
+    stream: Stream | None = None
+    """Where the training images are, if not in the run's arrays."""
+
+    @property
+    def form(self) -> Form:
+        """What the images were brought into."""
+        return Form(self.channels, self.height, self.width, self.preprocessing)
 
 
 def load_dataset(run: Run) -> Dataset:
@@ -31,11 +49,17 @@ def load_dataset(run: Run) -> Dataset:
     document = read_json(run.dataset, written_by="prepare")
     rules = document.pop("preprocessing")
     preprocessing = Preprocessing(rules["fit"], rules["resample"], tuple(rules["background"]))
-    return Dataset(**document, preprocessing=preprocessing)
+    stream = document.pop("stream", None)
+    if stream is not None:
+        stream = Stream(stream["folder"], [Shard(**shard) for shard in stream["shards"]])
+    return Dataset(**document, preprocessing=preprocessing, stream=stream)
 
 
 def load_split(run: Run, split: Split) -> tuple[Tensor, Tensor]:
-    """Return the split's images, uint8 [N, C, H, W], and labels, int64 [N]; pages are read as they are used."""
+    """Return the split's images, uint8 [N, C, H, W], and labels, int64 [N]; pages are read as they are used.
+
+    Of a run that streams, the training split is a sample: enough to calibrate, not to train.
+    """
     try:
         # Copy on write: torch wants memory that it may write to, and the file stays as it is.
         images = np.load(run.images(split), mmap_mode="c")

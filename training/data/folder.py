@@ -5,9 +5,10 @@ from pathlib import Path
 from PIL import Image
 
 from training.data.decode import open_image
-from training.data.labelled import LabelledImages
-from training.data.split import LEAST_PER_CLASS
+from training.data.labelled import LabelledImages, check_classes
 from training.errors import DataError
+
+LEAST_CLASSES = 2
 
 
 def folder(root: Path) -> LabelledImages:
@@ -18,34 +19,36 @@ def folder(root: Path) -> LabelledImages:
     """
     if not root.is_dir():
         raise DataError(f"--data: {root} is not a folder")
-    classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    if len(classes) < 2:
+    classes = class_folders(root)
+    if len(classes) < LEAST_CLASSES:
         found = f"one class folder ({classes[0]})" if classes else "no class folders"
         raise DataError(f"--data: {root} holds {found}; a classifier needs at least two, each with its images")
-    suffixes = _image_suffixes()
+    suffixes = image_suffixes()
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
         found_files = sorted(path for path in (root / name).rglob("*") if _is_image(path, root, suffixes))
         if not found_files:
             raise DataError(f"--data: class {name} is empty: {root / name} holds no images")
-        if len(found_files) < LEAST_PER_CLASS:
-            raise DataError(
-                f"--data: class {name} has {len(found_files)} images; "
-                f"at least {LEAST_PER_CLASS} are needed, one each to train, to validate and to test"
-            )
         files += found_files
         labels += [label] * len(found_files)
+    check_classes(classes, labels)
     return LabelledImages(
         description=f"{len(files)} images in {root.resolve().name}",
         classes=classes,
         labels=labels,
         keys=[path.relative_to(root).as_posix() for path in files],
         load=lambda index: open_image(files[index]),
+        files=files,
     )
 
 
-def _image_suffixes() -> set[str]:
+def class_folders(root: Path) -> list[str]:
+    """Return the names of the folders in it that are not hidden, sorted."""
+    return sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def image_suffixes() -> set[str]:
     """Return the suffixes of the formats that Pillow can read, not those that it only writes."""
     registered = Image.registered_extensions()
     return {suffix for suffix, format_name in registered.items() if format_name in Image.OPEN}

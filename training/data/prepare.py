@@ -3,31 +3,56 @@
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from training.artifacts import SPLITS, Run, Split, write_json
 from training.config import DataConfig
+from training.data.broken import settle
 from training.data.dataset import Dataset
-from training.data.decode import Preprocessing, to_pixels
-from training.data.digits import digits
-from training.data.folder import folder
+from training.data.decode import Form
 from training.data.labelled import LabelledImages
+from training.data.prepare_stream import prepare_stream
+from training.data.shards import has_shards
+from training.data.source import BUILT_IN, open_source
 from training.data.split import stratified_split
-from training.data.synthetic import synthetic
+from training.data.statistics import channel_statistics, count_values
 from training.errors import DataError
 
 
 def prepare(run: Run, config: DataConfig) -> None:
-    """Leave the images of each split as arrays in the run, their sidecar last; raises DataError naming a bad file."""
-    source = open_source(config.data)
-    split = stratified_split(source.labels, source.keys)
-    preprocessing = Preprocessing()
+    """Leave the images of each split as arrays in the run, their sidecar last.
+
+    Of tar shards, the training images stay where they are. Raises DataError naming the bad files.
+    """
     run.dataset.parent.mkdir(parents=True, exist_ok=True)
+    if config.data not in BUILT_IN and has_shards(Path(config.data)):
+        dataset = prepare_stream(run, config)
+    else:
+        dataset = _prepare_arrays(run, config)
+    write_json(run.dataset, dataset)
+    counts = ", ".join(f"{count} {name}" for name, count in dataset.num_samples.items())
+    print(f"{dataset.source}: {len(dataset.classes)} classes; {counts}")
+
+
+def _prepare_arrays(run: Run, config: DataConfig) -> Dataset:
+    source = open_source(config.data)
+    split = stratified_split(source.labels, source.keys, source.test)
+    broken: dict[int, str] = {}
     for name in SPLITS:
-        _write_split(run, name, indices=split[name], source=source, config=config, preprocessing=preprocessing)
-    mean, std = channel_statistics(np.load(run.images("train"), mmap_mode="r"))
-    dataset = Dataset(
+        broken |= _write_images(run, name, split[name], source, config.form)
+    left_out = {source.keys[index]: reason for index, reason in sorted(broken.items())}
+    settle(left_out, config.broken)
+    if broken:
+        # They change which of the others go where, so that the result is as if they had not been there.
+        kept = [index for index in range(len(source.keys)) if index not in broken]
+        decoded, source = split, source.without(broken)
+        split = stratified_split(source.labels, source.keys, source.test)
+        _rearrange(run, decoded, {name: [kept[index] for index in split[name]] for name in SPLITS})
+    for name in SPLITS:
+        np.save(run.labels(name), np.array([source.labels[index] for index in split[name]], dtype=np.int64))
+    images = np.load(run.images("train"), mmap_mode="r")
+    mean, std = channel_statistics(count_values(images, config.channels))
+    return Dataset(
         source=source.description,
         classes=source.classes,
         channels=config.channels,
@@ -36,67 +61,36 @@ def prepare(run: Run, config: DataConfig) -> None:
         mean=mean,
         std=std,
         num_samples={name: len(split[name]) for name in SPLITS},
-        preprocessing=preprocessing,
+        preprocessing=config.form.preprocessing,
+        left_out=sorted(left_out),
     )
-    write_json(run.dataset, dataset)
-    counts = ", ".join(f"{count} {name}" for name, count in dataset.num_samples.items())
-    print(f"{source.description}: {len(source.classes)} classes; {counts}")
 
 
-def open_source(data: str) -> LabelledImages:
-    """Return the built-in images of that name, else those in the folder; raises DataError if it is not usable."""
-    match data:
-        case "digits":
-            return digits()
-        case "synthetic":
-            return synthetic()
-        case _:
-            return folder(Path(data))
-
-
-def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of each channel of uint8 [N, C, H, W], on a scale of 0 to 1.
-
-    A channel without contrast gets the deviation 1, so that dividing by it changes nothing.
-    """
-    num_channels = images.shape[1]
-    # Counts of the 256 values are exact, and need no float copy of the images.
-    values = np.arange(256) / 255
-    means, deviations = [], []
-    for channel in range(num_channels):
-        counts = np.zeros(256)
-        for image in images[:, channel]:
-            counts += np.bincount(image.ravel(), minlength=256)
-        mean = float(counts @ values / counts.sum())
-        deviation = float(np.sqrt(counts @ (values - mean) ** 2 / counts.sum()))
-        means.append(mean)
-        deviations.append(deviation or 1.0)
-    return means, deviations
-
-
-def _write_split(
-    run: Run,
-    name: Split,
-    *,
-    indices: list[int],
-    source: LabelledImages,
-    config: DataConfig,
-    preprocessing: Preprocessing,
-) -> None:
-    shape = (len(indices), config.channels, config.height, config.width)
+def _write_images(run: Run, name: Split, indices: list[int], source: LabelledImages, form: Form) -> dict[int, str]:
+    """Leave these images as an array; return those that are broken, each with the reason."""
+    broken: dict[int, str] = {}
     # Written in place, image by image: a folder may be larger than the memory.
-    images = np.lib.format.open_memmap(run.images(name), mode="w+", dtype=np.uint8, shape=shape)
+    images = np.lib.format.open_memmap(run.images(name), mode="w+", dtype=np.uint8, shape=(len(indices), *form.shape))
     for row, index in enumerate(tqdm(indices, desc=f"decode {name}", unit="image", disable=None, leave=False)):
-        image = source.load(index)
         try:
-            images[row] = to_pixels(
-                image,
-                channels=config.channels,
-                height=config.height,
-                width=config.width,
-                preprocessing=preprocessing,
-            )
+            images[row] = form.pixels(source.load(index))
         except DataError as error:
-            raise DataError(f"{source.keys[index]}: {error}") from error
+            broken[index] = str(error)
     images.flush()
-    np.save(run.labels(name), np.array([source.labels[index] for index in indices], dtype=np.int64))
+    return broken
+
+
+def _rearrange(run: Run, before: dict[Split, list[int]], after: dict[Split, list[int]]) -> None:
+    """Bring the images from one split into another: to copy is much faster than to decode again."""
+    places = {index: (name, row) for name in SPLITS for row, index in enumerate(before[name])}
+    decoded = {name: np.load(run.images(name), mmap_mode="r") for name in SPLITS}
+    hidden = {name: run.images(name).with_suffix(".kept.npy") for name in SPLITS}
+    for name in SPLITS:
+        shape = (len(after[name]), *decoded[name].shape[1:])
+        images = np.lib.format.open_memmap(hidden[name], mode="w+", dtype=np.uint8, shape=shape)
+        for row, index in enumerate(after[name]):
+            old, place = places[index]
+            images[row] = decoded[old][place]
+        images.flush()
+    for name in SPLITS:
+        hidden[name].replace(run.images(name))

@@ -1,0 +1,58 @@
+"""`make bench-training`: measure the tables, keep each, and show all that there are."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from benchmarks.places import PUBLISHED, WORK
+from benchmarks.report import machine
+from benchmarks.training.draw import draw
+from benchmarks.training.forms import network_forms
+from benchmarks.training.modes import MODES, TABLES, TableName
+from benchmarks.training.operators import chain, convolution, copies, pairwise
+from benchmarks.training.strategies import strategies
+from benchmarks.training.table import Table, read_table, write_table
+
+PACKAGES = ("torch", "numpy")
+
+
+def run_training(name: str, only: TableName | Literal[""], *, publish: bool, folder: Path | None = None) -> None:
+    """Measure all tables, or the one that `only` names, into the work folder; publish what is there if asked to."""
+    mode = MODES[name]
+    folder = folder or WORK / "training" / name
+    measures: dict[TableName, Callable[[], Table]] = {
+        "pairwise": lambda: pairwise(mode.seconds),
+        "chain": lambda: chain(mode.seconds),
+        "convolution": lambda: convolution(mode.seconds),
+        "copies": lambda: copies(mode.seconds),
+        "forms": lambda: network_forms(mode.seconds, mode.batch_sizes),
+        "strategies": lambda: strategies(folder / "runs", mode.preset, mode.num_epochs),
+    }
+    wanted = (only,) if only else TABLES
+    for number, each in enumerate(wanted, 1):
+        print(f"{number}/{len(wanted)} {each}", flush=True)
+        write_table(folder / "tables", measures[each]())
+    paths = (folder / "tables" / f"{each}.json" for each in TABLES)
+    tables = [read_table(path) for path in paths if path.exists()]
+    where = f"{machine(PACKAGES)}, {torch.backends.cpu.get_cpu_capability()}"
+    parts = [
+        f"# Training benchmarks\n\n{where}. Mode {name}.",
+        *(t.markdown() for t in tables),
+    ]
+    text = "\n\n".join(parts) + "\n"
+    (folder / "training.md").write_text(text)
+    document = {"machine": where, "mode": name, "tables": [asdict(table) for table in tables]}
+    (folder / "training.json").write_text(json.dumps(document, indent=1, allow_nan=False))
+    for table in tables:
+        draw(table, folder / f"training-{table.name}.png")
+    print(f"\n{text}\ntables, JSON and plots: {folder}")
+    if publish:
+        PUBLISHED.mkdir(exist_ok=True)
+        for path in (*folder.glob("training*.png"), folder / "training.md", folder / "training.json"):
+            shutil.copy(path, PUBLISHED / path.name)
+        print(f"published: {PUBLISHED}")

@@ -1,0 +1,103 @@
+"""A training in several processes is stopped, killed, or fails, and the command that started it says what is true."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.training.test_elastic import newest_step, until, workers
+from training.artifacts import Run, read_json
+from training.engine.checkpoint import Checkpoints
+
+ROOT = Path(__file__).resolve().parents[2]
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def run(prepared: Run, tmp_path: Path) -> Run:
+    shutil.copytree(prepared.folder, tmp_path / "run")
+    return Run(tmp_path / "run")
+
+
+@pytest.fixture
+def start(run: Run) -> Iterator[Start]:
+    """Start a training that does not end by itself; what is left of it is ended afterwards."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*options: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "training", "train", "--run", str(run.folder), "--strategy", "ddp"]
+        command += ["--processes", "2", "--epochs", "99", *options]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        for process in workers(each):
+            process.kill()
+        each.kill()
+        each.communicate(timeout=30)
+
+
+def test_an_error_nobody_foresaw_is_told_by_its_kind_and_message(run: Run, start: Start) -> None:
+    run.weights.mkdir()  # where the main process is about to write a file
+    training = start()
+    out, err = training.communicate(timeout=120)
+    assert training.returncode == 1, out
+    last = err.splitlines()[-1]
+    assert last.startswith("error: process 0 failed, its traceback is above: IsADirectoryError: "), err
+    assert "Traceback (most recent call last)" in err
+
+
+def test_a_process_that_is_killed_is_the_one_that_is_named(run: Run, start: Start) -> None:
+    training = start("--checkpoint-steps", "3")
+    until(lambda: newest_step(run) >= 3, seconds=100)
+    workers(training)[1].kill()
+    _, err = training.communicate(timeout=120)
+    assert training.returncode == 1
+    assert err.splitlines()[-1] == "error: process 1 was ended by SIGKILL and could not say why"
+
+
+def test_a_signal_ends_all_processes_after_a_checkpoint(run: Run, start: Start) -> None:
+    # Readers of images are in the processes' groups, to which the signal goes.
+    training = start("--checkpoint-steps", "3", "--workers", "1")
+    until(lambda: newest_step(run) >= 3, seconds=100)
+    training.send_signal(signal.SIGTERM)
+    _, err = training.communicate(timeout=120)
+    assert training.returncode == 143
+    newest = Checkpoints(run.checkpoints, 1).paths()[-1]
+    assert err.splitlines()[-1] == (
+        f"error: training was stopped; --resume goes on from its newest checkpoint, {newest}"
+    )
+    record = read_json(run.record, "train")
+    assert record["status"] == "interrupted", "it saw the signal, and left a checkpoint for it"
+    assert "stopped after epoch" in record["reason"]
+
+
+def test_a_signal_before_the_first_step_promises_no_checkpoint(run: Run, start: Start) -> None:
+    training = start()
+    until(lambda: len(workers(training)) == 2, seconds=100)
+    training.send_signal(signal.SIGTERM)
+    _, err = training.communicate(timeout=120)
+    assert training.returncode == 143
+    assert err.splitlines()[-1] == "error: training was stopped; it has left no checkpoint"
+
+
+def test_processes_end_with_the_command_that_is_killed(run: Run, start: Start) -> None:
+    training = start("--checkpoint-steps", "3")
+    until(lambda: newest_step(run) >= 3, seconds=100)
+    processes = workers(training)
+    assert len(processes) == 2
+    training.kill()
+    _, left = psutil.wait_procs(processes, timeout=60)
+    for each in left:
+        each.kill()
+    assert not left
+    assert read_json(run.record, "train")["status"] == "interrupted"

@@ -1,0 +1,1 @@
+"""From an exported run to archives in a model store."""

@@ -1,0 +1,105 @@
+"""The model store's list of archives, and which release is free."""
+
+import fcntl
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from training.artifacts import Variant, write_bytes, write_json
+from training.errors import ArchiveError, SettingError
+
+SCHEMA_VERSION = 1
+LEAST_KEY_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One archive of the store."""
+
+    file: str
+    model: str
+    version: str
+    release: str
+    variant: Variant
+    sha256: str
+    size_bytes: int
+    created: str
+
+
+def manifest_path(store: Path) -> Path:
+    """Return where the list lies."""
+    return store / "manifest.json"
+
+
+@contextmanager
+def locked(store: Path) -> Iterator[None]:
+    """Hold the store, made if it is missing, against other trainers; the lock dies with its process."""
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        lock = (store / ".lock").open("w")
+    except OSError as error:
+        raise ArchiveError(f"the model store {store} cannot be written: {error.strerror}") from error
+    with lock:
+        # Bounded by the other holder's work: it runs the archiver once for each variant, and that has a time limit.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def read_manifest(store: Path) -> list[Entry]:
+    """Return the archives that the store lists; raises ArchiveError for a manifest that is not one."""
+    try:
+        document = json.loads(manifest_path(store).read_text())
+        if document["schema_version"] != SCHEMA_VERSION:
+            raise ArchiveError(
+                f"{manifest_path(store)} has schema version {document['schema_version']}; "
+                f"this trainer writes {SCHEMA_VERSION}"
+            )
+        return [Entry(**entry) for entry in document["archives"]]
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArchiveError(f"{manifest_path(store)} is not a manifest: {error!r}") from error
+
+
+def write_manifest(store: Path, entries: list[Entry], key: bytes | None = None) -> None:
+    """Replace the list, atomically, then its signature by `key`: HMAC-SHA256 (RFC 2104) in hexadecimal."""
+    path = manifest_path(store)
+    document = {"schema_version": SCHEMA_VERSION, "archives": [asdict(entry) for entry in entries]}
+    write_json(path, document)
+    if key is not None:
+        signature = hmac.new(key, path.read_bytes(), hashlib.sha256).hexdigest()
+        write_bytes(path.with_name(f"{path.name}.sig"), f"{signature}\n".encode())
+
+
+def read_key(path: Path) -> bytes:
+    """Return the key that signs manifests; raises SettingError for a file that holds none."""
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise SettingError(f"--manifest-key-file: {path}: {error.strerror}") from error
+    if len(key) < LEAST_KEY_BYTES:
+        raise SettingError(
+            f"--manifest-key-file: {path} holds {len(key)} bytes; at least {LEAST_KEY_BYTES} are allowed"
+        )
+    return key
+
+
+def taken_releases(store: Path, model: str) -> set[str]:
+    """Return the releases of the model in the store, by its list and by its files: a crash may have kept them apart."""
+    pattern = re.compile(rf"{re.escape(model)}-(\d+(?:\.\d+)+)(?:-[a-z][a-z0-9-]*)?\.mar")
+    by_name = (pattern.fullmatch(path.name) for path in store.glob("*.mar"))
+    listed = {entry.release for entry in read_manifest(store) if entry.model == model}
+    return {match.group(1) for match in by_name if match} | listed
+
+
+def next_release(taken: set[str]) -> str:
+    """Return 1.0 for a new model, else the highest release with its minor number raised: 1.0, 1.1, 1.2."""
+    if not taken:
+        return "1.0"
+    major, minor, *_ = max(tuple(int(number) for number in release.split(".")) for release in taken)
+    return f"{major}.{minor + 1}"

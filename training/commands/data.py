@@ -1,0 +1,30 @@
+"""Verbs of the way that images take to the model: pack them, measure how fast they come."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import tyro
+
+from training.artifacts import Run
+from training.bench_loader import bench_loader
+from training.commands.arguments import parse, recorded, run_folder
+from training.config import ArchiveConfig
+from training.data.pack import pack
+from training.engine.execution import ExecutionOptions
+from training.loader_options import BenchLoaderOptions, PackOptions
+
+
+def run_pack(args: Sequence[str], _: ArchiveConfig) -> None:
+    """Pack images into shards."""
+    options = parse("pack", PackOptions(tyro.MISSING, tyro.MISSING), args)
+    pack(options.data, options.shards, images_per_shard=options.images_per_shard, broken=options.broken)
+
+
+def run_bench_loader(args: Sequence[str], _: ArchiveConfig) -> None:
+    """Measure loader and model."""
+    train = recorded(args).train
+    default = BenchLoaderOptions(run_folder(args), train.architecture, train.batch_size, train.loader)
+    options = parse("bench-loader", default, args)
+    chosen = replace(train, architecture=options.architecture, batch_size=options.batch_size, loader=options.loader)
+    device = ExecutionOptions(device=options.device).torch_device()
+    bench_loader(Run(options.run), chosen, device, seconds=options.seconds, report=options.report)

@@ -1,0 +1,60 @@
+"""Many runs: the search for good options, and runs side by side."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+
+from training.artifacts import Run, Sweep, Variant
+from training.commands.arguments import new_folder, parse, peek, preset
+from training.config import ArchiveConfig, QuantizeConfig
+from training.data.shards import has_shards
+from training.engine.execution import check_train
+from training.errors import SettingError
+from training.evaluate import evaluate, is_evaluated
+from training.int8.quantize import QUANTIZED, quantize
+from training.options import CompareOptions, SweepOptions
+from training.run_comparison import compare_runs
+from training.tracking.record import refresh
+
+
+def run_sweep(args: Sequence[str], _: ArchiveConfig) -> None:
+    """Begin a sweep, or go on with it."""
+    # Optuna is of use to this verb alone.
+    from training.sweep.sweep import sweep  # noqa: PLC0415
+
+    options = parse("sweep", SweepOptions(tyro.MISSING, (), preset(args)), args)
+    data, device = Path(options.config.data.data), options.execution.torch_device()
+    check_train(options.config.train, device, is_stream=has_shards(data))
+    sweep(options)
+
+
+def run_compare(args: Sequence[str], _: ArchiveConfig) -> None:
+    """Compare runs."""
+    options = parse("compare", CompareOptions(()), args)
+    runs = [Run(folder) for folder in options.run]
+    new_folder(options.runs, "comparison", lambda folder: compare_runs(folder, runs))
+
+
+def with_best_run(args: Sequence[str]) -> list[str]:
+    """Return the arguments with the best run of the sweep that they name as their --run."""
+    folder = peek(args, "--sweep")
+    if folder is None:
+        return list(args)
+    if peek(args, "--run") is not None:
+        raise SettingError("export takes either --run or --sweep")
+    from training.sweep.study import best_run  # noqa: PLC0415
+
+    run = best_run(Sweep(Path(folder)))
+    return [*args, "--run", str(run.folder)]
+
+
+def measure(run: Run, config: QuantizeConfig) -> None:
+    """Evaluate and quantize the run, as far as that was not done with the weights that it has now."""
+    print(f"run: {run.folder}", flush=True)
+    if not is_evaluated(run, "fp32"):
+        evaluate(run)
+    qat: tuple[Variant, ...] = ("int8-qat",) if config.qat else ()
+    if not all(is_evaluated(run, variant) for variant in (*QUANTIZED, *qat)):
+        quantize(run, config)
+    refresh(run)

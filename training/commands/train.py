@@ -1,0 +1,49 @@
+"""Training: in this process, or in several that this one starts."""
+
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+from training.artifacts import Run
+from training.commands.arguments import parse, recorded, run_folder
+from training.config import ArchiveConfig, Config
+from training.data.dataset import load_dataset
+from training.engine.execution import check_train
+from training.engine.history import unobserved
+from training.options import TrainOptions
+from training.parallel.build import running
+from training.parallel.launch import check_started, launch, launched
+from training.parallel.options import check_training
+from training.parallel.world import choose_backend, started
+from training.tracking.tracker import tracked
+from training.train import train
+
+
+def run_train(args: Sequence[str], _: ArchiveConfig) -> None:
+    """Train a prepared run."""
+    config = recorded(args)
+    options = parse("train", TrainOptions(run_folder(args), config.train), args)
+    parallel, device = options.parallel, options.execution.torch_device()
+    check_training(options.train, device, parallel)
+    check_train(options.train, device, is_stream=load_dataset(Run(options.run)).stream is not None)
+    if parallel.runs_in_processes():
+        if not started(os.environ, parallel.backend):
+            choose_backend(device, parallel.backend)
+            launch(["train", *args], Run(options.run), parallel, device)
+            return
+        check_started(parallel)
+    with launched():
+        _train(config, options)
+
+
+def _train(config: Config, options: TrainOptions) -> None:
+    """Train in this process, which may be one of several."""
+    run = Run(options.run)
+    # Elastic processes may be there for the first time or the tenth, and cannot know it.
+    resume = options.resume or options.parallel.strategy == "elastic"
+    with running(options.parallel, options.execution.torch_device()) as strategy:
+        config = replace(config, train=options.train)
+        following = tracked(run, config, options.track, resumed=resume)
+        with following if strategy.is_main else nullcontext(unobserved) as on_epoch:
+            train(run, options.train, options.execution, resume=resume, strategy=strategy, on_epoch=on_epoch)

@@ -1,0 +1,31 @@
+"""Which reader a value of --data means."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from training.data.cifar import cifar, has_cifar_files
+from training.data.digits import digits
+from training.data.folder import folder
+from training.data.idx import has_idx_files, idx
+from training.data.labelled import LabelledImages
+from training.data.synthetic import synthetic
+from training.errors import DataError
+
+BUILT_IN: dict[str, Callable[[], LabelledImages]] = {"digits": digits, "synthetic": synthetic}
+
+
+def open_source(data: str) -> LabelledImages:
+    """Return the built-in images of that name, else those in the folder, known by the names of its files.
+
+    Raises DataError if it is not usable.
+    """
+    if data in BUILT_IN:
+        return BUILT_IN[data]()
+    root = Path(data)
+    if not root.is_dir():
+        raise DataError(f"--data: {root} is not a folder")
+    if has_idx_files(root):
+        return idx(root)
+    if has_cifar_files(root):
+        return cifar(root)
+    return folder(root)

@@ -1,0 +1,95 @@
+"""A training, put together from a config: network, optimizer, data, strategy."""
+
+from contextlib import ExitStack
+
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import SGD, Optimizer
+
+from training.artifacts import Run
+from training.config import TrainConfig
+from training.data.dataset import Dataset, load_split
+from training.data.open_batches import open_batches
+from training.engine.averaging import build_average
+from training.engine.compiled import compile_network
+from training.engine.engine import Engine, num_steps
+from training.engine.execution import ExecutionOptions, check_train
+from training.engine.interruption import Interruption
+from training.engine.random_state import seed_all
+from training.engine.schedule import build_schedule
+from training.engine.step import Inputs, Stepper, autocast
+from training.graphs.serving_graph import Normalize
+from training.model import build_model
+from training.parallel.strategy import Strategy
+
+
+def build_engine(
+    run: Run, dataset: Dataset, config: TrainConfig, execution: ExecutionOptions, strategy: Strategy, stack: ExitStack
+) -> Engine:
+    """Return a training at its beginning; the stack ends what it needs while it runs.
+
+    Raises SettingError for what the strategy's device cannot do, or has no meaning with these images.
+    """
+    check_train(config, strategy.device, is_stream=dataset.stream is not None)
+    source = open_batches(
+        run,
+        dataset,
+        config,
+        shard=strategy.shard,
+        num_shards=strategy.num_shards,
+        device=strategy.device,
+    )
+    stepper = build_stepper(dataset, config, execution, strategy, num_steps(source, config.accumulation))
+    return Engine(stepper, source, load_split(run, "validation"), stack.enter_context(Interruption()))
+
+
+def build_stepper(
+    dataset: Dataset, config: TrainConfig, execution: ExecutionOptions, strategy: Strategy, steps_per_epoch: int
+) -> Stepper:
+    """Return what takes a training's steps; raises SettingError for what the strategy's device cannot do."""
+    network = strategy.place(build_network(dataset, config))
+    if execution.torch_compile:
+        compile_network(network, strategy.device)
+    optimizer = strategy.make_optimizer(network, lambda placed: build_optimizer(placed, config))
+    return Stepper(
+        strategy=strategy,
+        network=network,
+        inputs=Inputs(strategy, Normalize(dataset.mean, dataset.std).to(strategy.device), config.channels_last),
+        optimizer=optimizer,
+        schedule=build_schedule(optimizer, config, steps_per_epoch),
+        scaler=GradScaler(strategy.device.type, enabled=config.precision == "fp16"),
+        average=build_average(network, config.ema_decay),
+        autocast=autocast(config.precision, strategy.device),
+        config=config,
+        detect_anomaly=execution.detect_anomaly,
+    )
+
+
+def build_network(dataset: Dataset, config: TrainConfig) -> nn.Module:
+    """Return the network on the CPU, in its layout, its weights decided by the seed."""
+    seed_all(config.seed)
+    network: nn.Module = build_model(config.architecture, num_classes=len(dataset.classes), channels=dataset.channels)
+    if config.channels_last:
+        # Convolutions on a CPU are about a third faster in this layout.
+        return network.to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]
+    return network
+
+
+def build_optimizer(network: nn.Module, config: TrainConfig) -> Optimizer:
+    """Return SGD over the parameters that are there."""
+    return SGD(
+        parameter_groups(network, config.weight_decay),
+        lr=config.learning_rate,
+        momentum=config.momentum,
+        nesterov=True,
+    )
+
+
+def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+    """Return the parameters in two groups: kernels and matrices decay; biases and batch norms, vectors, do not."""
+    parameters = list(network.parameters())
+    return [
+        {"params": [parameter for parameter in parameters if parameter.ndim > 1], "weight_decay": weight_decay},
+        {"params": [parameter for parameter in parameters if parameter.ndim <= 1], "weight_decay": 0.0},
+    ]

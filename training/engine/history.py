@@ -1,0 +1,50 @@
+"""What the epochs of a run did, and which of them is the best."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """What one epoch did; losses are means over images, training figures are of augmented images."""
+
+    epoch: int
+    learning_rate: float
+    train_loss: float
+    train_accuracy: float
+    validation_loss: float
+    validation_accuracy: float
+    seconds: float
+
+
+class Validated(Protocol):
+    """An epoch of any kind of training, with what decides whether its weights are kept."""
+
+    @property
+    def validation_loss(self) -> float:
+        """Mean over the validation images."""
+
+    @property
+    def validation_accuracy(self) -> float:
+        """Part of the validation images that were right."""
+
+
+Epoch = TypeVar("Epoch", bound=Validated)
+
+
+def merit(epoch: Validated) -> tuple[float, float]:
+    """Return what epochs are ranked by, the larger the better: accuracy, among equals loss."""
+    return epoch.validation_accuracy, -epoch.validation_loss
+
+
+def best_of(history: Sequence[Epoch]) -> Epoch | None:
+    """Return the epoch whose weights are kept, the first among equals; None of an empty history."""
+    return max(history, key=merit, default=None)
+
+
+OnEpoch = Callable[[EpochRecord], None]
+
+
+def unobserved(record: EpochRecord) -> None:
+    """Do nothing with an epoch's figures: what training tells them to where nobody follows it."""

@@ -1,0 +1,1 @@
+"""From the trained network to files that run without its source: compiled, exported, compared."""

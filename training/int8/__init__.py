@@ -1,0 +1,1 @@
+"""Integers instead of floats, three ways."""

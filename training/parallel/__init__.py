@@ -1,0 +1,1 @@
+"""How training is spread over devices and processes: one strategy a file, all behind one protocol."""

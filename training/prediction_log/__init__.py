@@ -1,0 +1,1 @@
+"""What the gateway logged, read back."""

@@ -1,0 +1,168 @@
+"""The search space: options of training, each with the values that it may take."""
+
+import math
+import types
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from training.config import TrainConfig
+from training.errors import SettingError
+
+Value = bool | int | float | str
+FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE,..."
+
+
+@dataclass(frozen=True)
+class Range:
+    """All numbers from low to high, both included; `log` draws their logarithm."""
+
+    name: str
+    low: float
+    high: float
+    log: bool
+    integer: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values."""
+
+    name: str
+    values: tuple[Value, ...]
+
+
+Dimension = Range | Choice
+
+
+@dataclass(frozen=True)
+class _Option:
+    path: tuple[str, ...]
+    kind: type
+    allowed: tuple[str, ...]
+
+
+def parse_space(texts: Sequence[str], config: TrainConfig) -> list[Dimension]:
+    """Return the dimensions that the texts declare.
+
+    Raises SettingError for a text that is none, and for a value that the config would refuse in every trial.
+    """
+    if not texts:
+        raise SettingError(f"--space is missing; give it once for each option to search, as {FORMS}")
+    options = searchable()
+    dimensions: list[Dimension] = []
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not values:
+            raise SettingError(f"--space is {text!r}; allowed is {FORMS}")
+        if name not in options:
+            raise SettingError(f"--space names {name!r}; allowed is one of {', '.join(sorted(options))}")
+        if any(each.name == name for each in dimensions):
+            raise SettingError(f"--space names {name} twice")
+        dimensions.append(_parse(text, name, values, options[name]))
+    for dimension in dimensions:
+        others = [{each.name: value} for each in dimensions if each is not dimension for value in _ends(each)]
+        for value in _ends(dimension):
+            _check(config, dimension.name, value, others)
+    return dimensions
+
+
+def apply(config: TrainConfig, values: Mapping[str, Value]) -> TrainConfig:
+    """Return the config with these options changed; raises SettingError for values that it refuses.
+
+    All of them change at once: one may be allowed with another's value alone.
+    """
+    options = searchable()
+    changed: TrainConfig = _replaced(config, {options[name].path: value for name, value in values.items()})
+    return changed
+
+
+def searchable() -> dict[str, _Option]:
+    """Return the options of training that have one number, one word or a yes or no, by the names they have in help."""
+    return dict(_options(TrainConfig, ()))
+
+
+def _options(kind: type, path: tuple[str, ...]) -> list[tuple[str, _Option]]:
+    hints = get_type_hints(kind, include_extras=True)
+    found = []
+    for each in fields(kind):
+        hint, name = hints[each.name], each.name
+        if get_origin(hint) is Annotated:
+            hint, *notes = get_args(hint)
+            name = next((note.name for note in notes if getattr(note, "name", None)), name)
+        if is_dataclass(hint):
+            assert isinstance(hint, type)
+            found += _options(hint, (*path, each.name))
+            continue
+        if get_origin(hint) in (Union, types.UnionType):
+            (hint, *others) = [arm for arm in get_args(hint) if arm is not type(None)]
+            if others:
+                continue
+        allowed = get_args(hint) if get_origin(hint) is Literal else ()
+        leaf = type(allowed[0]) if allowed else hint
+        if leaf in (bool, int, float, str):
+            option = _Option((*path, each.name), leaf, tuple(str(value) for value in allowed))
+            found.append((name.replace("-", "_"), option))
+    return found
+
+
+def _parse(text: str, name: str, values: str, option: _Option) -> Dimension:
+    if ":" not in values:
+        chosen = tuple(_value(text, each, option) for each in values.split(","))
+        if len(set(chosen)) < len(chosen):
+            raise SettingError(f"--space is {text!r}: a value is named twice")
+        return Choice(name, chosen)
+    if option.kind not in (int, float) or option.allowed:
+        raise SettingError(f"--space is {text!r}; {name} has no range, allowed is {name}=VALUE,VALUE,...")
+    log = values.startswith("log:")
+    ends = [_value(text, each, option) for each in values.removeprefix("log:").split(":")]
+    if len(ends) != 2:
+        raise SettingError(f"--space is {text!r}; allowed is {FORMS}")
+    low, high = (float(end) for end in ends)
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise SettingError(f"--space is {text!r}; allowed is a LOW that is less than HIGH")
+    if log and low <= 0:
+        raise SettingError(f"--space is {text!r}; allowed for log is a LOW of more than 0")
+    return Range(name, low, high, log, integer=option.kind is int)
+
+
+def _value(text: str, word: str, option: _Option) -> Value:
+    word = word.strip()
+    if option.allowed and word not in option.allowed:
+        raise SettingError(f"--space is {text!r}: {word!r} is not one of {', '.join(option.allowed)}")
+    if option.kind is bool:
+        if word not in ("true", "false"):
+            raise SettingError(f"--space is {text!r}: {word!r} is neither true nor false")
+        return word == "true"
+    try:
+        value: Value = option.kind(word)
+    except ValueError as error:
+        kind = "a whole number" if option.kind is int else "a number"
+        raise SettingError(f"--space is {text!r}: {word!r} is not {kind}") from error
+    return value
+
+
+def _ends(dimension: Dimension) -> tuple[Value, ...]:
+    return dimension.values if isinstance(dimension, Choice) else (dimension.low, dimension.high)
+
+
+def _check(config: TrainConfig, name: str, value: Value, others: list[dict[str, Value]]) -> None:
+    """Raise SettingError for a value that the config refuses alone, and with each value of another option, too."""
+    try:
+        apply(config, {name: value})
+    except SettingError:
+        for other in others:
+            with suppress(SettingError):
+                apply(config, {name: value} | other)
+                return
+        raise
+
+
+def _replaced(config: Any, values: Mapping[tuple[str, ...], Value]) -> Any:
+    changes: dict[str, Any] = {path[0]: value for path, value in values.items() if len(path) == 1}
+    for name in {path[0] for path in values if len(path) > 1}:
+        inner = {path[1:]: value for path, value in values.items() if path[0] == name}
+        changes[name] = _replaced(getattr(config, name), inner)
+    return replace(config, **changes)
