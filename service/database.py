@@ -6,6 +6,7 @@ Everything here blocks, and so does what is built on it.
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Condition
 from typing import Any
 
 from sqlalchemy import (
@@ -34,6 +35,7 @@ from service.control_errors import StateUnavailable
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 5
 CONNECT_SECONDS = 3
+CLOSE_SECONDS = 10  # for a statement that is under way
 # SQLite gives only an INTEGER its numbers by itself.
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 
@@ -116,6 +118,9 @@ class Database:
     def __init__(self, url: str) -> None:
         self._url = url
         self._engine: Engine | None = None
+        self._is_closed = False
+        self._num_users = 0
+        self._someone_left = Condition()
 
     def open(self) -> None:
         """Connect, and make the tables where there are none.
@@ -123,40 +128,65 @@ class Database:
         Raises:
             StateUnavailable: the database cannot be reached or belongs to another release.
         """
-        if self._engine is not None:
-            return
-        with _translated():
+        with self._used(), _translated():
+            if self._engine is not None:
+                return
             engine = _engine(self._url)
-            tables.create_all(engine)
-            with engine.begin() as connection:
-                found = connection.scalar(select(func.max(schema.c.version)))
-                if found is None:
-                    connection.execute(insert(schema).values(version=SCHEMA_VERSION))
-                elif found != SCHEMA_VERSION:
-                    raise StateUnavailable(f"the database has schema {found}, this release reads {SCHEMA_VERSION}")
-        self._engine = engine
+            try:
+                _make_tables(engine)
+            except BaseException:
+                engine.dispose()
+                raise
+            self._engine = engine
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Let go of the connections, once those who use one are done: a pool that is gone closes none it gets back."""
+        with self._someone_left:
+            self._is_closed = True
+            self._someone_left.wait_for(lambda: not self._num_users, CLOSE_SECONDS)
         if self._engine is not None:
             self._engine.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Give a connection for queries; raises StateUnavailable."""
-        with _translated(), self._connected().connect() as connection:
+        with self._used(), _translated(), self._connected().connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Give a connection in a transaction that ends with the context; raises StateUnavailable."""
-        with _translated(), self._connected().begin() as connection:
+        with self._used(), _translated(), self._connected().begin() as connection:
             yield connection
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        with self._someone_left:
+            if self._is_closed:
+                raise StateUnavailable("it is closed, as the gateway stops")
+            self._num_users += 1
+        try:
+            yield
+        finally:
+            with self._someone_left:
+                self._num_users -= 1
+                self._someone_left.notify_all()
 
     def _connected(self) -> Engine:
         if self._engine is None:
             raise StateUnavailable("it has not been opened yet")
         return self._engine
+
+
+def _make_tables(engine: Engine) -> None:
+    """Make the tables that are missing; raises StateUnavailable for those of another release."""
+    tables.create_all(engine)
+    with engine.begin() as connection:
+        found = connection.scalar(select(func.max(schema.c.version)))
+        if found is None:
+            connection.execute(insert(schema).values(version=SCHEMA_VERSION))
+        elif found != SCHEMA_VERSION:
+            raise StateUnavailable(f"the database has schema {found}, this release reads {SCHEMA_VERSION}")
 
 
 @contextmanager

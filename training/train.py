@@ -18,9 +18,9 @@ from training.engine.step_profile import profiling
 from training.errors import Interrupted, SettingError
 from training.flat import differences
 from training.model import build_model
+from training.option_names import options_by_name
 from training.parallel.single import SingleProcess
 from training.parallel.strategy import Strategy
-from training.sweep.space import searchable
 from training.weights import WeightsCard, save_card, save_weights
 
 MAY_CHANGE = ("loader.workers", "loader.prefetch", "loader.pin_memory")  # when resumed: who reads, not what
@@ -144,7 +144,7 @@ def _resume(run: Run, engine: Engine, checkpoints: Checkpoints) -> None:
 
 
 def _refuse_others(begun_with: TrainConfig, config: TrainConfig) -> None:
-    options = {".".join(option.path): name.replace("_", "-") for name, option in searchable().items()}
+    options = {".".join(option.path): name.replace("_", "-") for name, option in options_by_name(TrainConfig).items()}
     others = [
         f"{as_given(options[name], here)} (it has {before})"
         for name, (before, here) in differences([asdict(begun_with), asdict(config)]).items()

@@ -41,6 +41,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Run:
 
 
 @pytest.fixture
+def run(prepared: Run, tmp_path: Path) -> Run:
+    """Return a prepared run of the test's own."""
+    shutil.copytree(prepared.folder, tmp_path / "run")
+    return Run(tmp_path / "run")
+
+
+@pytest.fixture
 def new_run(prepared: Run, tmp_path_factory: pytest.TempPathFactory) -> NewRun:
     """Return runs that share what was prepared and nothing else."""
 

@@ -29,12 +29,6 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture
-def run(prepared: Run, tmp_path: Path) -> Run:
-    shutil.copytree(prepared.folder, tmp_path / "run")
-    return Run(tmp_path / "run")
-
-
-@pytest.fixture
 def streaming(run: Run, config: Config, tmp_path: Path) -> Run:
     """The same run and images, but read from shards as it trains."""
     pack("synthetic", tmp_path / "shards", images_per_shard=45, broken="fail")

@@ -1,7 +1,6 @@
 """A training in several processes is stopped, killed, or fails, and the command that started it says what is true."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,12 +16,6 @@ from training.engine.checkpoint import Checkpoints
 
 ROOT = Path(__file__).resolve().parents[2]
 Start = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture
-def run(prepared: Run, tmp_path: Path) -> Run:
-    shutil.copytree(prepared.folder, tmp_path / "run")
-    return Run(tmp_path / "run")
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from training.data.dataset import load_dataset, load_split
 from training.data.pack import pack
 from training.data.prepare import prepare
 from training.data.shards import Sample, samples
+from training.data.source import is_streamed
 from training.errors import DataError, SettingError
 
 
@@ -80,6 +81,15 @@ def test_broken_images_are_named_and_stay_out_of_every_epoch(tmp_path: Path) -> 
     assert len(load_split(run, "test")[0]) == 39
     assert dataset.left_out[-1] == "val-0.tar/deep/000017.png"
     assert sorted(flat(take(source(dataset, workers=2)))) == sorted([*range(40), *range(17), *range(18, 40)])
+
+
+def test_a_folder_called_like_a_built_in_data_set_is_not_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack("synthetic", tmp_path / "digits", images_per_shard=50, broken="fail")
+    monkeypatch.chdir(tmp_path)
+    assert not is_streamed("digits")
+    assert is_streamed("./digits")
 
 
 def test_packed_images_train_as_the_folder_would(tmp_path: Path, prepared: Run, config: Config) -> None:

@@ -4,8 +4,9 @@ import pytest
 
 from training.config import TrainConfig
 from training.errors import SettingError
+from training.option_names import options_by_name
 from training.presets import build_config
-from training.sweep.space import Choice, Range, apply, parse_space, searchable
+from training.sweep.space import Choice, Range, apply, parse_space
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_values_reach_nested_options_by_the_names_of_help(train: TrainConfig) ->
     changed = apply(train, {"model": "resnet32", "translation": 0.2, "batch_size": 8})
     assert (changed.architecture, changed.augment.translation, changed.batch_size) == ("resnet32", 0.2, 8)
     assert changed.learning_rate == train.learning_rate
-    assert {"seed", "weight_decay", "rotation_degrees", "momentum"} <= set(searchable())
+    assert {"seed", "weight_decay", "rotation_degrees", "momentum"} <= set(options_by_name(TrainConfig))
 
 
 def test_options_that_go_together_are_changed_together(train: TrainConfig) -> None:

@@ -8,7 +8,7 @@ import tyro
 from training.artifacts import Run, Sweep, Variant
 from training.commands.arguments import new_folder, parse, peek, preset
 from training.config import ArchiveConfig, QuantizeConfig
-from training.data.shards import has_shards
+from training.data.source import is_streamed
 from training.engine.execution import check_train
 from training.errors import SettingError
 from training.evaluate import evaluate, is_evaluated
@@ -24,8 +24,8 @@ def run_sweep(args: Sequence[str], _: ArchiveConfig) -> None:
     from training.sweep.sweep import sweep  # noqa: PLC0415
 
     options = parse("sweep", SweepOptions(tyro.MISSING, (), preset(args)), args)
-    data, device = Path(options.config.data.data), options.execution.torch_device()
-    check_train(options.config.train, device, is_stream=has_shards(data))
+    is_stream = is_streamed(options.config.data.data)
+    check_train(options.config.train, options.execution.torch_device(), is_stream=is_stream)
     sweep(options)
 
 

@@ -10,7 +10,7 @@ from training.commands.arguments import new_folder, parse, preset, recorded, run
 from training.commands.experiments import measure, with_best_run
 from training.config import ArchiveConfig, Config, ProfileConfig, QuantizeConfig
 from training.data.prepare import prepare
-from training.data.shards import has_shards
+from training.data.source import is_streamed
 from training.engine.execution import check_train
 from training.errors import SettingError
 from training.evaluate import evaluate, load_evaluation
@@ -101,7 +101,7 @@ def run_pipeline(args: Sequence[str], archives: ArchiveConfig) -> None:
     config = options.config
     check_archive(config.name, options.archive)
     check_export(config.train.architecture, config.export)
-    check_train(config.train, options.execution.torch_device(), is_stream=has_shards(Path(config.data.data)))
+    check_train(config.train, options.execution.torch_device(), is_stream=is_streamed(config.data.data))
     print(f"1/6 prepare {config.data.data}", flush=True)
     run = _prepare(options.runs, config)
     print(f"2/6 train {config.train.architecture}", flush=True)

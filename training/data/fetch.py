@@ -15,6 +15,12 @@ from training.errors import LoaderError, SettingError
 TIMEOUT_SECONDS = 300  # for one chunk or batch, from a disk however slow
 
 
+def check_pinning(device: torch.device, *, pin_memory: bool) -> None:
+    """Raise SettingError for page-locked memory where nothing is copied from it."""
+    if pin_memory and device.type != "cuda":
+        raise SettingError(f"--pin-memory speeds up copies to a GPU; this training is on the {device.type}")
+
+
 class Transfer:
     """Brings tensors to a device, from page-locked memory where asked: such copies do not hold the process up.
 
@@ -22,8 +28,7 @@ class Transfer:
     """
 
     def __init__(self, device: torch.device, *, pin_memory: bool) -> None:
-        if pin_memory and device.type != "cuda":
-            raise SettingError(f"--pin-memory speeds up copies to a GPU; this training is on the {device.type}")
+        check_pinning(device, pin_memory=pin_memory)
         self.device = device
         self.pin_memory = pin_memory
 

@@ -1,7 +1,5 @@
 """The stage that turns images of any kind into arrays of one shape."""
 
-from pathlib import Path
-
 import numpy as np
 from tqdm import tqdm
 
@@ -12,8 +10,7 @@ from training.data.dataset import Dataset
 from training.data.decode import Form
 from training.data.labelled import LabelledImages
 from training.data.prepare_stream import prepare_stream
-from training.data.shards import has_shards
-from training.data.source import BUILT_IN, open_source
+from training.data.source import is_streamed, open_source
 from training.data.split import stratified_split
 from training.data.statistics import channel_statistics, count_values
 from training.errors import DataError
@@ -25,10 +22,7 @@ def prepare(run: Run, config: DataConfig) -> None:
     Of tar shards, the training images stay where they are. Raises DataError naming the bad files.
     """
     run.dataset.parent.mkdir(parents=True, exist_ok=True)
-    if config.data not in BUILT_IN and has_shards(Path(config.data)):
-        dataset = prepare_stream(run, config)
-    else:
-        dataset = _prepare_arrays(run, config)
+    dataset = prepare_stream(run, config) if is_streamed(config.data) else _prepare_arrays(run, config)
     write_json(run.dataset, dataset)
     counts = ", ".join(f"{count} {name}" for name, count in dataset.num_samples.items())
     print(f"{dataset.source}: {len(dataset.classes)} classes; {counts}")

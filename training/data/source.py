@@ -8,10 +8,19 @@ from training.data.digits import digits
 from training.data.folder import folder
 from training.data.idx import has_idx_files, idx
 from training.data.labelled import LabelledImages
+from training.data.shards import has_shards
 from training.data.synthetic import synthetic
 from training.errors import DataError
 
 BUILT_IN: dict[str, Callable[[], LabelledImages]] = {"digits": digits, "synthetic": synthetic}
+
+
+def is_streamed(data: str) -> bool:
+    """Tell whether this value of --data means tar shards, whose training images are read as they are needed.
+
+    A folder that is called like a built-in data set is that data set here as elsewhere.
+    """
+    return data not in BUILT_IN and has_shards(Path(data))
 
 
 def open_source(data: str) -> LabelledImages:

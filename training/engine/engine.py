@@ -172,7 +172,7 @@ class Engine:
         stepper, progress, config = self.stepper, self.progress, self.stepper.config
         stepper.network.train()
         steps_per_epoch = num_steps(self.source, config.accumulation)
-        num_left = (self.source.num_batches() or 0) - progress.epoch_steps * config.accumulation
+        num_left = self.source.num_batches() - progress.epoch_steps * config.accumulation
         title = f"epoch {progress.epoch}/{config.epochs}"
         # disable=None: the bar is for terminals, a log gets one line per epoch.
         hidden = None if stepper.strategy.is_main else True
@@ -214,6 +214,6 @@ def grouped(items: Iterable[Item], size: int, num_items: int) -> Iterator[list[I
     No item beyond the last is asked for before its list was used: the source would be in its next epoch by then.
     """
     iterator = iter(items)
-    while group := list(islice(iterator, min(size, num_items) if num_items > 0 else size)):
+    while group := list(islice(iterator, min(size, max(1, num_items)))):
         num_items -= len(group)
         yield group

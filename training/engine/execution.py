@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from training.config import Precision, TrainConfig
-from training.data.fetch import Transfer
+from training.data.fetch import check_pinning
 from training.errors import SettingError
 
 
@@ -55,7 +55,7 @@ def check_train(config: TrainConfig, device: torch.device, *, is_stream: bool) -
     """Raise SettingError for what cannot be trained with on the device, or with images from there."""
     check_precision(config.precision, device)
     config.loader.check_source(is_stream=is_stream)
-    Transfer(device, pin_memory=config.loader.pin_memory)
+    check_pinning(device, pin_memory=config.loader.pin_memory)
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from torch import Tensor
 
 from training.artifacts import Run, Variant, write_bytes, write_json
+from training.config import WITH_CONTROL_FLOW
 from training.evaluate import Model, load_evaluation
-from training.graphs.compile import WITH_CONTROL_FLOW
 from training.graphs.latency import Latency, measure_latency
 from training.weights import load_card
 

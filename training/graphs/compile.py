@@ -14,13 +14,12 @@ from torch.export import Dim, ExportedProgram
 from torch.jit._trace import TracerWarning
 from torch.jit.frontend import FrontendError
 
-from training.config import MOST_IMAGES, Architecture, Compile, ExportConfig
+from training.config import MOST_IMAGES, WITH_CONTROL_FLOW, Architecture, Compile, ExportConfig
 from training.errors import SettingError
 from training.graphs.compile_errors import compile_error
 from training.graphs.early_exit import straight_parts
 from training.graphs.serving_graph import ServingGraph
 
-WITH_CONTROL_FLOW: tuple[Architecture, ...] = ("resnet20-early-exit",)
 # They warn of packages that nobody asked for, of what is raised anyway, and of processors that can do more than asked.
 CHATTY = (
     "torch.onnx._internal.exporter._registration",

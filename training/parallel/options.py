@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import torch
 
-from training.config import TrainConfig
+from training.config import WITH_CONTROL_FLOW, TrainConfig
 from training.errors import SettingError
 
 StrategyName = Literal["single", "data-parallel", "ddp", "model-parallel", "hybrid", "fsdp", "rpc", "elastic"]
@@ -127,7 +127,7 @@ def check_training(train: TrainConfig, device: torch.device, options: ParallelOp
             f"--precision is fp16, and --strategy is {strategy}, whose processes would have to agree on each "
             "step that fp16 leaves out; allowed is fp32 or bf16"
         )
-    if train.architecture == "resnet20-early-exit" and options.runs_in_processes():
+    if train.architecture in WITH_CONTROL_FLOW and options.runs_in_processes():
         raise SettingError(
             f"--model is {train.architecture}, in which the place in the batch decides how far an image goes, and "
             f"--strategy {strategy} splits batches or the network; allowed is {' or '.join(IN_ONE_PROCESS)}"

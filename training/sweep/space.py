@@ -1,16 +1,15 @@
 """The search space: options of training, each with the values that it may take."""
 
 import math
-import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Any
 
 from training.config import TrainConfig
 from training.errors import SettingError
+from training.option_names import Option, Value, options_by_name
 
-Value = bool | int | float | str
 FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE,..."
 
 
@@ -36,13 +35,6 @@ class Choice:
 Dimension = Range | Choice
 
 
-@dataclass(frozen=True)
-class _Option:
-    path: tuple[str, ...]
-    kind: type
-    allowed: tuple[str, ...]
-
-
 def parse_space(texts: Sequence[str], config: TrainConfig) -> list[Dimension]:
     """Return the dimensions that the texts declare.
 
@@ -50,7 +42,7 @@ def parse_space(texts: Sequence[str], config: TrainConfig) -> list[Dimension]:
     """
     if not texts:
         raise SettingError(f"--space is missing; give it once for each option to search, as {FORMS}")
-    options = searchable()
+    options = options_by_name(TrainConfig)
     dimensions: list[Dimension] = []
     for text in texts:
         name, equals, values = text.partition("=")
@@ -74,41 +66,12 @@ def apply(config: TrainConfig, values: Mapping[str, Value]) -> TrainConfig:
 
     All of them change at once: one may be allowed with another's value alone.
     """
-    options = searchable()
+    options = options_by_name(TrainConfig)
     changed: TrainConfig = _replaced(config, {options[name].path: value for name, value in values.items()})
     return changed
 
 
-def searchable() -> dict[str, _Option]:
-    """Return the options of training that have one number, one word or a yes or no, by the names they have in help."""
-    return dict(_options(TrainConfig, ()))
-
-
-def _options(kind: type, path: tuple[str, ...]) -> list[tuple[str, _Option]]:
-    hints = get_type_hints(kind, include_extras=True)
-    found = []
-    for each in fields(kind):
-        hint, name = hints[each.name], each.name
-        if get_origin(hint) is Annotated:
-            hint, *notes = get_args(hint)
-            name = next((note.name for note in notes if getattr(note, "name", None)), name)
-        if is_dataclass(hint):
-            assert isinstance(hint, type)
-            found += _options(hint, (*path, each.name))
-            continue
-        if get_origin(hint) in (Union, types.UnionType):
-            (hint, *others) = [arm for arm in get_args(hint) if arm is not type(None)]
-            if others:
-                continue
-        allowed = get_args(hint) if get_origin(hint) is Literal else ()
-        leaf = type(allowed[0]) if allowed else hint
-        if leaf in (bool, int, float, str):
-            option = _Option((*path, each.name), leaf, tuple(str(value) for value in allowed))
-            found.append((name.replace("-", "_"), option))
-    return found
-
-
-def _parse(text: str, name: str, values: str, option: _Option) -> Dimension:
+def _parse(text: str, name: str, values: str, option: Option) -> Dimension:
     if ":" not in values:
         chosen = tuple(_value(text, each, option) for each in values.split(","))
         if len(set(chosen)) < len(chosen):
@@ -128,7 +91,7 @@ def _parse(text: str, name: str, values: str, option: _Option) -> Dimension:
     return Range(name, low, high, log, integer=option.kind is int)
 
 
-def _value(text: str, word: str, option: _Option) -> Value:
+def _value(text: str, word: str, option: Option) -> Value:
     word = word.strip()
     if option.allowed and word not in option.allowed:
         raise SettingError(f"--space is {text!r}: {word!r} is not one of {', '.join(option.allowed)}")

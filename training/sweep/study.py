@@ -19,8 +19,9 @@ from training.artifacts import Run, Sweep, read_json, write_json
 from training.engine.history import EpochRecord, best_of, merit
 from training.errors import RunError, SettingError, TrialPruned
 from training.flat import differences
+from training.option_names import Value
 from training.options import SweepOptions
-from training.sweep.space import Choice, Dimension, Value
+from training.sweep.space import Choice, Dimension
 from training.tracking.record import epochs_of, load_record
 
 NAME = "sweep"

@@ -13,8 +13,9 @@ from training.data.prepare import prepare
 from training.engine.checkpoint import Checkpoints
 from training.engine.history import best_of
 from training.errors import Interrupted, NonFiniteLossError, SettingError, TrialPruned
+from training.option_names import Value
 from training.options import SweepOptions
-from training.sweep.space import Value, apply, parse_space
+from training.sweep.space import apply, parse_space
 from training.sweep.study import (
     Pruner,
     best_run,
