@@ -51,7 +51,7 @@ def train(
         if resume:
             _resume(run, engine, checkpoints)
         stack.enter_context(_between_steps(engine, run, execution, checkpoints))
-        if strategy.is_main:
+        if strategy.world.is_main:
             # What was there is touched only here, when nothing is left that could be refused.
             recorded = config_from(read_json(run.config, written_by="prepare"))
             write_json(run.config, replace(recorded, train=config))
@@ -59,12 +59,12 @@ def train(
                 checkpoints.clear()
         stack.enter_context(_leaving_a_checkpoint(engine, run, checkpoints))
         for record in engine.epochs():
-            if strategy.is_main:
+            if strategy.world.is_main:
                 _report(run, engine, record)
                 # Before the checkpoint: an epoch may be told again where training is resumed, but never be missing.
                 on_epoch(record)
             _save(engine, checkpoints)
-    if strategy.is_main:
+    if strategy.world.is_main:
         _finish(run, dataset, engine)
 
 
@@ -119,16 +119,16 @@ def _finish(run: Run, dataset: Dataset, engine: Engine) -> None:
 def _save(engine: Engine, checkpoints: Checkpoints) -> None:
     """Write where the training is; every process must call, the main one writes."""
     state = {"train": asdict(engine.stepper.config), "engine": engine.state_dict()}
-    if engine.stepper.strategy.is_main:
+    if engine.stepper.strategy.world.is_main:
         checkpoints.save(engine.progress.num_steps, state)
 
 
 def _resume(run: Run, engine: Engine, checkpoints: Checkpoints) -> None:
     """Take up the newest checkpoint; raises SettingError if it was made with other options."""
     config, strategy = engine.stepper.config, engine.stepper.strategy
-    is_main = strategy.is_main
+    is_main = strategy.world.is_main
     # One process reads: others may look when it has written a newer one.
-    state = strategy.gather(checkpoints.load_newest() if is_main else None)[0]
+    state = strategy.world.broadcast(checkpoints.load_newest() if is_main else None)
     if state is None:
         where = f"no checkpoint in {checkpoints.folder} yet: from the beginning"
     else:
@@ -169,8 +169,8 @@ def _between_steps(engine: Engine, run: Run, execution: ExecutionOptions, checkp
     config, strategy = engine.stepper.config, engine.stepper.strategy
     total = config.epochs * num_steps(engine.source, config.accumulation)
     # One trace is enough: the processes do the same.
-    num_profiled = execution.profile_steps if strategy.is_main else 0
-    with profiling(run, num_profiled, total - engine.progress.num_steps, strategy.device) as profile_step:
+    num_profiled = execution.profile_steps if strategy.world.is_main else 0
+    with profiling(run, num_profiled, total - engine.progress.num_steps, strategy.world.device) as profile_step:
 
         def after_step(num_taken: int) -> None:
             profile_step()

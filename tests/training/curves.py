@@ -77,14 +77,14 @@ def curve(run: Run, strategy: Strategy, *, accumulation: int = 1, as_shards: int
         norm = strategy.clip_gradients(network, optimizer, 1.0)
         optimizer.step()
         schedule.step()
-        return float(strategy.sum(loss)) / batch.num_images, float(norm)
+        return float(strategy.world.sum(loss)) / batch.num_images, float(norm)
 
     state = begin()
     network, optimizer, schedule = state
     taken = [step(*state) for _ in range(NUM_STEPS)]
     validation = validate(run, strategy, network, lambda images: normalize(images).double())
     states = strategy.state_dict(network), strategy.optimizer_state(network, optimizer)
-    (weights, moments), *_ = strategy.gather(states)
+    (weights, moments), *_ = strategy.world.gather(states)
     renewed = begin()
     strategy.load_state_dict(renewed[0], weights)
     strategy.load_optimizer_state(renewed[0], renewed[1], moments)
@@ -118,7 +118,7 @@ def validate(run: Run, strategy: Strategy, network: Any, normalize: Callable[[Te
         how = Pass(cross_entropy, torch.ones(()), torch.enable_grad)
         total += torch.stack(strategy.evaluate(network, normalize(mine[0]), mine[1], how))
     network.train()
-    loss, num_correct = strategy.sum(total).tolist()
+    loss, num_correct = strategy.world.sum(total).tolist()
     return loss / len(images), int(num_correct)
 
 

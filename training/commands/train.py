@@ -45,5 +45,5 @@ def _train(config: Config, options: TrainOptions) -> None:
     with running(options.parallel, options.execution.torch_device()) as strategy:
         config = replace(config, train=options.train)
         following = tracked(run, config, options.track, resumed=resume)
-        with following if strategy.is_main else nullcontext(unobserved) as on_epoch:
+        with following if strategy.world.is_main else nullcontext(unobserved) as on_epoch:
             train(run, options.train, options.execution, resume=resume, strategy=strategy, on_epoch=on_epoch)

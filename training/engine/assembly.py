@@ -31,14 +31,14 @@ def build_engine(
 
     Raises SettingError for what the strategy's device cannot do, or has no meaning with these images.
     """
-    check_train(config, strategy.device, is_stream=dataset.stream is not None)
+    check_train(config, strategy.world.device, is_stream=dataset.stream is not None)
     source = open_batches(
         run,
         dataset,
         config,
         shard=strategy.shard,
         num_shards=strategy.num_shards,
-        device=strategy.device,
+        device=strategy.world.device,
     )
     stepper = build_stepper(dataset, config, execution, strategy, num_steps(source, config.accumulation))
     return Engine(stepper, source, load_split(run, "validation"), stack.enter_context(Interruption()))
@@ -50,17 +50,17 @@ def build_stepper(
     """Return what takes a training's steps; raises SettingError for what the strategy's device cannot do."""
     network = strategy.place(build_network(dataset, config))
     if execution.torch_compile:
-        compile_network(network, strategy.device)
+        compile_network(network, strategy.world.device)
     optimizer = strategy.make_optimizer(network, lambda placed: build_optimizer(placed, config))
     return Stepper(
         strategy=strategy,
         network=network,
-        inputs=Inputs(strategy, Normalize(dataset.mean, dataset.std).to(strategy.device), config.channels_last),
+        inputs=Inputs(strategy, Normalize(dataset.mean, dataset.std).to(strategy.world.device), config.channels_last),
         optimizer=optimizer,
         schedule=build_schedule(optimizer, config, steps_per_epoch),
-        scaler=GradScaler(strategy.device.type, enabled=config.precision == "fp16"),
+        scaler=GradScaler(strategy.world.device.type, enabled=config.precision == "fp16"),
         average=build_average(network, config.ema_decay),
-        autocast=autocast(config.precision, strategy.device),
+        autocast=autocast(config.precision, strategy.world.device),
         config=config,
         detect_anomaly=execution.detect_anomaly,
     )

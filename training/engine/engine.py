@@ -87,7 +87,7 @@ class Engine:
             yield self._epoch()
         # A signal after the last step has no step to follow it.
         asked = torch.tensor([self.interruption.error is not None], dtype=torch.float64)
-        if float(self.stepper.strategy.sum(asked.to(self.stepper.strategy.device))):
+        if float(self.stepper.strategy.world.sum(asked.to(self.stepper.strategy.world.device))):
             raise (self.interruption.error or Interrupted)("the last epoch")
 
     def validate(self) -> tuple[float, float]:
@@ -95,15 +95,15 @@ class Engine:
         stepper, strategy = self.stepper, self.stepper.strategy
         images, labels = self.validation
         stepper.network.eval()
-        how = Pass(cross_entropy(), torch.ones((), device=strategy.device), stepper.autocast)
-        total = torch.zeros(2, dtype=torch.float64, device=strategy.device)
+        how = Pass(cross_entropy(), torch.ones((), device=strategy.world.device), stepper.autocast)
+        total = torch.zeros(2, dtype=torch.float64, device=strategy.world.device)
         with stepper.average.applied(stepper.network):
             for start in range(0, len(images), EVALUATION_BATCH_SIZE):
                 whole = torch.arange(start, min(start + EVALUATION_BATCH_SIZE, len(images)))
                 part = torch.tensor_split(whole, strategy.num_shards)[strategy.shard]
                 pixels, targets = stepper.inputs.pixels(images[part]), stepper.inputs.labels(labels[part])
                 total += torch.stack(strategy.evaluate(stepper.network, pixels, targets, how))
-        loss, num_correct = strategy.sum(total).tolist()
+        loss, num_correct = strategy.world.sum(total).tolist()
         return loss / len(images), int(num_correct) / len(images)
 
     def state_dict(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Engine:
             "schedule": stepper.schedule.state_dict(),
             "scaler": stepper.scaler.state_dict(),
             "source": self.source.state_dict(),
-            "random": strategy.gather(random_state()),
+            "random": strategy.world.gather(random_state()),
         }
 
     def load_state_dict(self, state: dict[str, Any], seed: int) -> None:
@@ -137,10 +137,10 @@ class Engine:
         stepper.schedule.load_state_dict(state["schedule"])
         stepper.scaler.load_state_dict(state["scaler"])
         self.source.load_state_dict(state["source"])
-        if strategy.rank < len(state["random"]):
-            set_random_state(state["random"][strategy.rank])
+        if strategy.world.rank < len(state["random"]):
+            set_random_state(state["random"][strategy.world.rank])
         else:
-            seed_all(seed + strategy.rank)
+            seed_all(seed + strategy.world.rank)
 
     def _epoch(self) -> EpochRecord:
         stepper, progress = self.stepper, self.progress
@@ -175,7 +175,7 @@ class Engine:
         num_left = self.source.num_batches() - progress.epoch_steps * config.accumulation
         title = f"epoch {progress.epoch}/{config.epochs}"
         # disable=None: the bar is for terminals, a log gets one line per epoch.
-        hidden = None if stepper.strategy.is_main else True
+        hidden = None if stepper.strategy.world.is_main else True
         with tqdm(
             grouped(self.source, config.accumulation, num_left),
             total=steps_per_epoch,

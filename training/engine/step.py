@@ -53,12 +53,12 @@ class Inputs:
 
     def pixels(self, images: Tensor) -> Tensor:
         """Images 0 to 255 [N, C, H, W] -> normalised float32 on the device, in the layout of the network."""
-        pixels: Tensor = self.normalize(images.to(self.strategy.device, non_blocking=True))
+        pixels: Tensor = self.normalize(images.to(self.strategy.world.device, non_blocking=True))
         return pixels.contiguous(memory_format=torch.channels_last if self.channels_last else torch.contiguous_format)
 
     def labels(self, labels: Tensor) -> Tensor:
         """Labels on the device."""
-        return labels.to(self.strategy.device, non_blocking=True)
+        return labels.to(self.strategy.world.device, non_blocking=True)
 
 
 @dataclass
@@ -87,7 +87,9 @@ class Stepper:
         with self._watched(place):
             sums = self._gradients(batches, num_images)
         # One reduction for all: a stop is the same step for every process.
-        loss, num_correct, num_stops = self.strategy.sum(torch.cat([sums, sums.new_tensor([stop_asked()])])).tolist()
+        loss, num_correct, num_stops = self.strategy.world.sum(
+            torch.cat([sums, sums.new_tensor([stop_asked()])])
+        ).tolist()
         if not math.isfinite(loss):
             self._refuse(batches, num_images, f"the loss became {loss / num_images} in {place}")
         self.scaler.unscale_(self.optimizer)
@@ -104,9 +106,9 @@ class Stepper:
     def _gradients(self, batches: Sequence[Batch], num_images: int) -> Tensor:
         """Return the sum of the losses and the number of right answers of this process, float64 [2]."""
         self.optimizer.zero_grad()
-        weight = self.scaler.scale(torch.tensor(1 / num_images, device=self.strategy.device))
+        weight = self.scaler.scale(torch.tensor(1 / num_images, device=self.strategy.world.device))
         loss_function = cross_entropy(self.config.label_smoothing)
-        total = torch.zeros(2, dtype=torch.float64, device=self.strategy.device)
+        total = torch.zeros(2, dtype=torch.float64, device=self.strategy.world.device)
         for index, batch in enumerate(batches, start=1):
             how = Pass(loss_function, weight, self.autocast, last=index == len(batches))
             pixels, labels = self.inputs.pixels(batch.images), self.inputs.labels(batch.labels)
@@ -125,7 +127,7 @@ class Stepper:
         """Compute the step again with hooks, which every step would pay for, and raise."""
         with torch.compiler.set_stance("force_eager"), watching(self.network) as findings:
             self._gradients(batches, num_images)
-        first = first_of(self.strategy.gather(findings))
+        first = first_of(self.strategy.world.gather(findings))
         raise NonFiniteLossError(
             f"{what}: the first that is not finite is {first}; "
             f"a smaller --learning-rate than {self.config.learning_rate} may help"

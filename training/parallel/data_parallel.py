@@ -12,15 +12,14 @@ from torch.optim import Optimizer
 from training.errors import SettingError
 from training.parallel import replica
 from training.parallel.strategy import BuildOptimizer, Pass, Sums
+from training.parallel.world import World
 
 
 class DataParallel:
     """All GPUs of this machine, from one process; batch norm sees a GPU's images, the first one's statistics stay."""
 
-    rank = 0
     num_shards = 1
     shard = 0
-    is_main = True
 
     def __init__(self, device: torch.device) -> None:
         num_gpus = torch.cuda.device_count()
@@ -29,11 +28,11 @@ class DataParallel:
                 f"--strategy data-parallel splits a batch over GPUs: it needs --device cuda and at least two of them; "
                 f"the device is {device.type}, torch sees {num_gpus} GPUs. On this machine ddp spreads the same work"
             )
-        self.device = torch.device("cuda", 0)
+        self.world = World(0, 1, torch.device("cuda", 0))
 
     def place(self, network: nn.Module) -> nn.Module:
         """Return the network on the first GPU, which lends it to the others."""
-        return nn.DataParallel(network.to(self.device))
+        return nn.DataParallel(network.to(self.world.device))
 
     def make_optimizer(self, network: nn.Module, build: BuildOptimizer) -> Optimizer:
         """Return the optimizer of the first GPU's parameters: there the gradients arrive."""
@@ -50,14 +49,6 @@ class DataParallel:
     def evaluate(self, network: nn.Module, images: Tensor, labels: Tensor, how: Pass) -> Sums:
         """Take a batch through the network."""
         return replica.evaluate(network, images, labels, how)
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the values: one process has them all."""
-        return values
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the value alone."""
-        return [value]
 
     def state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Return copies on the CPU."""

@@ -20,18 +20,16 @@ class Replicas:
     def __init__(self, world: World, *, local_batch_norm: bool) -> None:
         self.world = world
         self.local_batch_norm = local_batch_norm
-        self.rank = self.shard = world.rank
+        self.shard = world.rank
         self.num_shards = world.size
-        self.is_main = world.is_main
-        self.device = world.device
 
     def place(self, network: nn.Module) -> nn.Module:
         """Return this process's replica."""
-        network = network.to(self.device)
+        network = network.to(self.world.device)
         if not self.local_batch_norm:
-            network = synchronise(network, self.device, None)
+            network = synchronise(network, self.world.device, None)
         # Local statistics differ from process to process: those of the main one are sent before each pass.
-        return wrapped(network, self.device, forward_sync_buffers=self.local_batch_norm)
+        return wrapped(network, self.world.device, forward_sync_buffers=self.local_batch_norm)
 
     def make_optimizer(self, network: nn.Module, build: BuildOptimizer) -> Optimizer:
         """Return the optimizer of the replica; with equal gradients, all replicas stay equal."""
@@ -51,17 +49,9 @@ class Replicas:
         """Take a shard through the replica."""
         return replica.evaluate(network, images, labels, how)
 
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes."""
-        return self.world.sum(values)
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes."""
-        return self.world.gather(value)
-
     def state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Return copies on the CPU."""
-        return replica.state_dict(inside(network)) if self.is_main else {}
+        return replica.state_dict(inside(network)) if self.world.is_main else {}
 
     def load_state_dict(self, network: nn.Module, state: dict[str, Tensor]) -> None:
         """Load it into the replica."""
@@ -69,7 +59,7 @@ class Replicas:
 
     def optimizer_state(self, network: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
         """Return copies on the CPU, by plain names."""
-        return replica.optimizer_state(inside(network), optimizer) if self.is_main else {}
+        return replica.optimizer_state(inside(network), optimizer) if self.world.is_main else {}
 
     def load_optimizer_state(self, network: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Load it."""

@@ -42,17 +42,15 @@ class Sharded:
             )
         self.world = world
         self.cpu_offload = cpu_offload
-        self.rank = self.shard = world.rank
+        self.shard = world.rank
         self.num_shards = world.size
-        self.is_main = world.is_main
-        self.device = world.device
 
     def place(self, network: nn.Module) -> nn.Module:
         """Return the network with this process's shards."""
         # FSDP shards plain tensors alone; the images' layout decides the convolutions' own.
-        network = network.to(self.device).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        network = synchronise(network, self.device, None)
-        mesh = init_device_mesh(self.device.type, (self.world.size,))
+        network = network.to(self.world.device).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        network = synchronise(network, self.world.device, None)
+        mesh = init_device_mesh(self.world.device.type, (self.world.size,))
         policy = CPUOffloadPolicy() if self.cpu_offload else OffloadPolicy()
         for module in list(network.modules()):
             if isinstance(module, BasicBlock | Bottleneck):
@@ -78,14 +76,6 @@ class Sharded:
     def evaluate(self, network: nn.Module, images: Tensor, labels: Tensor, how: Pass) -> Sums:
         """Take a shard of a batch, which may be empty, through the network: all processes gather the weights."""
         return replica.evaluate(network, images, labels, how)
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes."""
-        return self.world.sum(values)
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes."""
-        return self.world.gather(value)
 
     def state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Return the whole state on the CPU, put together from the shards."""

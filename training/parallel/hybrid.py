@@ -32,21 +32,22 @@ class ReplicatedStages:
         )
         self.world = world
         self.num_micro_batches = num_micro_batches
-        self.rank = world.rank
         self.num_shards = world.size // num_stages
         self.shard: int = mesh.get_local_rank("replica")
         self.stage: int = mesh.get_local_rank("stage")
         self.row: dist.ProcessGroup = mesh.get_group("stage")
         self.column: dist.ProcessGroup = mesh.get_group("replica")
-        self.is_main = world.is_main
-        self.device = world.device
         self.pipeline: Pipeline | None = None
 
     def place(self, network: nn.Module) -> nn.Module:
         """Return this process's stage of its replica."""
         assert isinstance(network, ResNet), "build_model makes it one"
         self.pipeline = Pipeline(
-            network, index=self.stage, group=self.row, num_micro_batches=self.num_micro_batches, device=self.device
+            network,
+            index=self.stage,
+            group=self.row,
+            num_micro_batches=self.num_micro_batches,
+            device=self.world.device,
         )
         self.pipeline.wrap(self._replicated)
         return self.pipeline.module
@@ -69,14 +70,6 @@ class ReplicatedStages:
         assert self.pipeline is not None, "the network was placed"
         return self.pipeline.evaluate(images, labels, how)
 
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes."""
-        return self.world.sum(values)
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes."""
-        return self.world.gather(value)
-
     def state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Return the states of the replica's stages, on the CPU."""
         return stages.merged(gathered(replica.state_dict(ddp.inside(network)), self.row))
@@ -95,5 +88,5 @@ class ReplicatedStages:
         stages.load_stage_optimizer(ddp.inside(network), optimizer, state)
 
     def _replicated(self, stage: nn.Module) -> nn.Module:
-        synchronised = synchronise(stage, self.device, self.column)
-        return ddp.wrapped(synchronised, self.device, process_group=self.column, forward_sync_buffers=False)
+        synchronised = synchronise(stage, self.world.device, self.column)
+        return ddp.wrapped(synchronised, self.world.device, process_group=self.column, forward_sync_buffers=False)

@@ -22,9 +22,6 @@ class PipelinedStages:
     def __init__(self, world: World, *, num_micro_batches: int) -> None:
         self.world = world
         self.num_micro_batches = num_micro_batches
-        self.rank = world.rank
-        self.is_main = world.is_main
-        self.device = world.device
         self.pipeline: Pipeline | None = None
 
     def place(self, network: nn.Module) -> nn.Module:
@@ -33,7 +30,11 @@ class PipelinedStages:
         group = dist.group.WORLD
         assert group is not None, "the processes have joined"
         self.pipeline = Pipeline(
-            network, index=self.rank, group=group, num_micro_batches=self.num_micro_batches, device=self.device
+            network,
+            index=self.world.rank,
+            group=group,
+            num_micro_batches=self.num_micro_batches,
+            device=self.world.device,
         )
         return self.pipeline.module
 
@@ -54,14 +55,6 @@ class PipelinedStages:
         """Take a batch through all stages."""
         assert self.pipeline is not None, "the network was placed"
         return self.pipeline.evaluate(images, labels, how)
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes."""
-        return self.world.sum(values)
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes."""
-        return self.world.gather(value)
 
     def state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Return all stages' states, on the CPU, to the main process."""

@@ -34,9 +34,6 @@ class RemoteStages:
     def __init__(self, world: World, *, num_micro_batches: int) -> None:
         self.world = world
         self.num_micro_batches = num_micro_batches
-        self.rank = world.rank
-        self.is_main = world.is_main
-        self.device = world.device
         self.stages: list[rpc.RRef[RemoteStage]] = []
         self.optimizer: RemoteStep | None = None
         self.losses: list[Tensor] = []  # of the step's batches so far
@@ -44,10 +41,10 @@ class RemoteStages:
     def place(self, network: nn.Module) -> nn.Module:
         """Return this process's stage."""
         assert isinstance(network, ResNet), "build_model makes it one"
-        stage = stages.cut(network, self.world.size)[self.rank].to(self.device)
-        RemoteStage.here = RemoteStage(stage, self.device)
+        stage = stages.cut(network, self.world.size)[self.world.rank].to(self.world.device)
+        RemoteStage.here = RemoteStage(stage, self.world.device)
         dist.barrier()
-        if self.is_main:
+        if self.world.is_main:
             self.stages = [rpc.remote(name_of(rank), RemoteStage.get) for rank in range(self.world.size)]
         return stage
 
@@ -67,7 +64,7 @@ class RemoteStages:
         """
         assert self.optimizer is not None, "the network has its optimizer"
         with self._all_here():
-            if not self.is_main:
+            if not self.world.is_main:
                 return self._nothing()
             logits = self._forward(images, num_parts=stages.num_parts(len(images), self.num_micro_batches), how=how)
             with how.autocast():
@@ -81,8 +78,8 @@ class RemoteStages:
     def clip_gradients(self, network: nn.Module, optimizer: Optimizer, max_norm: float | None) -> Tensor:
         """Return the norm over all stages, and scale by it where asked."""
         assert self.optimizer is not None, "the network has its optimizer"
-        squares = torch.zeros((), dtype=torch.float64, device=self.device)
-        if self.is_main:
+        squares = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        if self.world.is_main:
             context = self.optimizer.context()
             squares += sum(stage.rpc_sync().squared_norm(context) for stage in self.stages)
             norm = float(squares.sqrt())
@@ -96,20 +93,12 @@ class RemoteStages:
     def evaluate(self, network: nn.Module, images: Tensor, labels: Tensor, how: Pass) -> Sums:
         """Take a batch through all stages."""
         with self._all_here(), torch.no_grad():
-            if not self.is_main:
+            if not self.world.is_main:
                 return self._nothing()
             logits = self._forward(images, num_parts=1, how=how)
             with how.autocast():
                 loss = how.loss_function(logits, labels)
             return Sums(loss, (logits.argmax(dim=1) == labels).sum())
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes."""
-        return self.world.sum(values)
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes."""
-        return self.world.gather(value)
 
     def state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Return all stages' states, on the CPU, to the main process."""
@@ -133,7 +122,7 @@ class RemoteStages:
 
     def _forward(self, images: Tensor, *, num_parts: int, how: Pass) -> Tensor:
         """Return the logits: each stage has a micro-batch while the one behind it has the one before."""
-        settings = Settings.inside(how.autocast, self.device, torch.is_grad_enabled())
+        settings = Settings.inside(how.autocast, self.world.device, torch.is_grad_enabled())
         for stage in self.stages:
             stage.rpc_sync().begin_batch()
         waiting = []
@@ -145,7 +134,9 @@ class RemoteStages:
         return torch.cat([each.wait() for each in waiting])
 
     def _nothing(self) -> Sums:
-        return Sums(torch.zeros((), device=self.device), torch.zeros((), dtype=torch.int64, device=self.device))
+        return Sums(
+            torch.zeros((), device=self.world.device), torch.zeros((), dtype=torch.int64, device=self.world.device)
+        )
 
     @contextmanager
     def _all_here(self) -> Iterator[None]:

@@ -8,22 +8,21 @@ from torch.optim import Optimizer
 
 from training.parallel import replica
 from training.parallel.strategy import BuildOptimizer, Pass, Sums
+from training.parallel.world import World
 
 
 class SingleProcess:
     """The strategy without communication."""
 
-    rank = 0
     num_shards = 1
     shard = 0
-    is_main = True
 
     def __init__(self, device: torch.device) -> None:
-        self.device = device
+        self.world = World(0, 1, device)
 
     def place(self, network: nn.Module) -> nn.Module:
         """Return the network itself, on the device."""
-        return network.to(self.device)
+        return network.to(self.world.device)
 
     def make_optimizer(self, network: nn.Module, build: BuildOptimizer) -> Optimizer:
         """Return the optimizer of all parameters."""
@@ -40,14 +39,6 @@ class SingleProcess:
     def evaluate(self, network: nn.Module, images: Tensor, labels: Tensor, how: Pass) -> Sums:
         """Take a batch through the network."""
         return replica.evaluate(network, images, labels, how)
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the values: there are no others."""
-        return values
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the value alone."""
-        return [value]
 
     def state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Return copies on the CPU."""

@@ -5,9 +5,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from training.parallel.world import World
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """Logits [N, num_classes] and labels int64 [N] -> the sum, a float32 scalar, of the losses of the images."""
@@ -46,8 +47,8 @@ class Strategy(Protocol):
     """One process's part of the work. All methods but the properties are called by all processes, in the same order."""
 
     @property
-    def rank(self) -> int:
-        """The number of this process among all."""
+    def world(self) -> World:
+        """All processes, which of them this one is, and where it wants its images and labels."""
 
     @property
     def num_shards(self) -> int:
@@ -56,14 +57,6 @@ class Strategy(Protocol):
     @property
     def shard(self) -> int:
         """The part that this process takes."""
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this process writes the files and shows the progress; exactly one does."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where this process wants its images and labels."""
 
     def place(self, network: nn.Module) -> nn.Module:
         """Return what this process holds of the network, on its device, ready to train.
@@ -82,12 +75,6 @@ class Strategy(Protocol):
 
     def evaluate(self, network: nn.Module, images: Tensor, labels: Tensor, how: Pass) -> Sums:
         """Take a shard of a batch, which may be empty, through the network, in eval mode, without gradients."""
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the sum of the tensor over all processes, to each of them."""
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the picklable values of all processes by rank, to each of them."""
 
     def state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Return copies of the whole network's state on the CPU, under the plain names of `build_model`'s network.

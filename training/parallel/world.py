@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -16,11 +16,12 @@ from training.parallel.options import Backend
 
 # A process that waits this long for another one gives up; first steps on a busy machine take a while.
 TIMEOUT = timedelta(minutes=10)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class World:
-    """All processes, and which of them this one is."""
+    """All processes, and which of them this one is; one that is alone need not have joined a process group."""
 
     rank: int
     size: int
@@ -29,20 +30,32 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that writes and prints."""
+        """Whether this is the process that writes the files and shows the progress."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes, to each of them."""
+        """Return the sum of the tensor over all processes, to each of them."""
+        if self.size == 1:
+            return values
         total = values.clone()
         dist.all_reduce(total)
         return total
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes by rank, to each of them."""
+        """Return the picklable values of all processes by rank, to each of them."""
+        if self.size == 1:
+            return [value]
         values = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+    def broadcast(self, value: T) -> T:
+        """Return the main process's value, picklable, to all; what others pass is not looked at."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
 
 def gathered(value: Any, group: dist.ProcessGroup | None) -> list[Any]:
