@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from training.errors import RunError
+from training.errors import RunError, StorageError
 
 Split = Literal["train", "validation", "test"]
 Variant = Literal["fp32", "int8-dynamic", "int8-static", "int8-qat", "aoti"]
@@ -226,19 +226,22 @@ def write_json(path: Path, document: object) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write the file so that a reader sees the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, hidden = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    """Write the file so that a reader sees the old content or the new, never a part; raises StorageError."""
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)
-        Path(hidden).replace(path)
-    except BaseException:
-        Path(hidden).unlink(missing_ok=True)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, hidden = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                os.fchmod(file.fileno(), 0o644)
+            Path(hidden).replace(path)
+        except BaseException:
+            Path(hidden).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def sha256(path: Path) -> str:

@@ -9,6 +9,7 @@ import tyro
 from training.artifacts import Variant
 from training.data.decode import Form
 from training.errors import SettingError
+from training.limits import at_least, check_name, more_than_zero
 
 Broken = Literal["fail", "skip"]
 Sampler = Literal["random", "balanced"]
@@ -40,8 +41,8 @@ class DataConfig:
     """Images that cannot be read are all named; fail then stops, skip leaves them out."""
 
     def __post_init__(self) -> None:
-        _at_least("height", self.height, 1)
-        _at_least("width", self.width, 1)
+        at_least("height", self.height, 1)
+        at_least("width", self.width, 1)
 
     @property
     def form(self) -> Form:
@@ -66,7 +67,7 @@ class AugmentConfig:
 
     def __post_init__(self) -> None:
         for name in ("rotation_degrees", "shear_degrees", "translation"):
-            _at_least(name, getattr(self, name), 0)
+            at_least(name, getattr(self, name), 0)
         if not 0 <= self.scaling < 1:
             raise SettingError(f"--scaling is {self.scaling}; allowed is 0 up to, but not including, 1")
         if self.shear_degrees >= 90:
@@ -90,15 +91,15 @@ class LoaderConfig:
     block."""
 
     def __post_init__(self) -> None:
-        _at_least("workers", self.workers, 0)
+        at_least("workers", self.workers, 0)
         if self.prefetch is not None:
-            _at_least("prefetch", self.prefetch, 1)
+            at_least("prefetch", self.prefetch, 1)
             if not self.workers:
                 raise SettingError("--prefetch goes with --workers; without workers nothing is read ahead")
         if self.pin_memory and not self.workers:
             raise SettingError("--pin-memory goes with --workers; without workers no batch waits to be copied")
         if self.shuffle_buffer is not None:
-            _at_least("shuffle-buffer", self.shuffle_buffer, 1)
+            at_least("shuffle-buffer", self.shuffle_buffer, 1)
 
     def check_source(self, *, is_stream: bool) -> None:
         """Raise SettingError for what has no meaning with tar shards, or with prepared arrays."""
@@ -153,12 +154,12 @@ class TrainConfig:
     loader: LoaderConfig = field(default_factory=LoaderConfig)
 
     def __post_init__(self) -> None:
-        _at_least("epochs", self.epochs, 1)
-        _at_least("accumulation", self.accumulation, 1)
+        at_least("epochs", self.epochs, 1)
+        at_least("accumulation", self.accumulation, 1)
         if self.patience is not None:
-            _at_least("patience", self.patience, 1)
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise SettingError(f"--clip-norm is {self.clip_norm}; allowed is more than 0")
+            at_least("patience", self.patience, 1)
+        if self.clip_norm is not None:
+            more_than_zero("clip-norm", self.clip_norm)
         if not 0 <= self.label_smoothing < 1:
             raise SettingError(f"--label-smoothing is {self.label_smoothing}; allowed is 0 up to, but not including, 1")
         if self.gamma is not None and self.schedule != "exponential":
@@ -168,11 +169,10 @@ class TrainConfig:
             if value is not None and not 0 < value < 1:
                 option = name.replace("_", "-")
                 raise SettingError(f"--{option} is {value}; allowed is more than 0 and less than 1")
-        _at_least("batch-size", self.batch_size, 2)
-        _at_least("seed", self.seed, 0)
-        _at_least("weight-decay", self.weight_decay, 0)
-        if not self.learning_rate > 0:
-            raise SettingError(f"--learning-rate is {self.learning_rate}; allowed is more than 0")
+        at_least("batch-size", self.batch_size, 2)
+        at_least("seed", self.seed, 0)
+        at_least("weight-decay", self.weight_decay, 0)
+        more_than_zero("learning-rate", self.learning_rate)
         for name in ("momentum", "warmup"):
             if not 0 < getattr(self, name) < 1:
                 raise SettingError(f"--{name} is {getattr(self, name)}; allowed is more than 0 and less than 1")
@@ -185,19 +185,26 @@ class QuantizeConfig:
     qat: bool = False
     """Also make the variant int8-qat: trained on from the weights, by the same batches, with the rounding to int8 in
     every pass."""
-    qat_epochs: int = 3
-    """With --qat: passes over the training images; in the last third, ranges and batch statistics stand still."""
-    qat_learning_rate: float = 0.005
-    """With --qat: its largest value; it rises for a moment, then falls along a cosine to zero."""
+    qat_epochs: int | None = None
+    """With --qat: passes over the training images, by default 3; in the last third, ranges and batch statistics stand
+    still."""
+    qat_learning_rate: float | None = None
+    """With --qat: its largest value, by default 0.005; it rises for a moment, then falls along a cosine to zero."""
 
     def __post_init__(self) -> None:
-        _at_least("qat-epochs", self.qat_epochs, 1)
-        if not self.qat_learning_rate > 0:
-            raise SettingError(f"--qat-learning-rate is {self.qat_learning_rate}; allowed is more than 0")
-        if not self.qat:
-            for name in ("qat_epochs", "qat_learning_rate"):
-                if getattr(self, name) != getattr(QuantizeConfig, name):
-                    raise SettingError(f"--{name.replace('_', '-')} goes with --qat")
+        for name in ("qat_epochs", "qat_learning_rate"):
+            if getattr(self, name) is not None and not self.qat:
+                raise SettingError(f"--{name.replace('_', '-')} goes with --qat")
+        at_least("qat-epochs", self.num_qat_epochs(), 1)
+        more_than_zero("qat-learning-rate", self.top_qat_learning_rate())
+
+    def num_qat_epochs(self) -> int:
+        """Return the passes of the training with rounding."""
+        return 3 if self.qat_epochs is None else self.qat_epochs
+
+    def top_qat_learning_rate(self) -> float:
+        """Return the largest value of its learning rate."""
+        return 0.005 if self.qat_learning_rate is None else self.qat_learning_rate
 
 
 @dataclass(frozen=True)
@@ -226,6 +233,9 @@ class Config:
     train: TrainConfig
     quantize: QuantizeConfig = field(default_factory=QuantizeConfig)
     export: ExportConfig = field(default_factory=ExportConfig)
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
 
 
 @dataclass(frozen=True)
@@ -260,7 +270,7 @@ class ProfileConfig:
     """Folder in which the profile gets its own."""
 
     def __post_init__(self) -> None:
-        _at_least("num-batches", self.num_batches, 1)
+        at_least("num-batches", self.num_batches, 1)
         if not self.batch_sizes or not all(1 <= size <= MOST_IMAGES for size in self.batch_sizes):
             raise SettingError(f"--batch-sizes is {self.batch_sizes}; allowed are sizes from 1 to {MOST_IMAGES}")
 
@@ -281,8 +291,3 @@ def train_config_from(document: dict[str, Any]) -> TrainConfig:
     """Return the options of training that a run or a checkpoint keeps; older ones lack some, and have the defaults."""
     nested = {"augment": AugmentConfig(**document["augment"]), "loader": LoaderConfig(**document.get("loader", {}))}
     return TrainConfig(**{**document, **nested})
-
-
-def _at_least(name: str, value: float, least: float) -> None:
-    if not value >= least:
-        raise SettingError(f"--{name.replace('_', '-')} is {value}; allowed is {least} or more")

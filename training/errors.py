@@ -5,6 +5,7 @@ TrainingError
 ├── DataError             images that cannot be learnt from
 ├── LoaderError           a worker that reads training images died
 ├── RunError              a run that lacks what a stage reads
+├── StorageError          a file cannot be written: a full disk, no permission, something in its way
 ├── ArchiveError          the model store or the archiver refused
 │   └── VersionExistsError
 ├── ProfileError          a version cannot be loaded to be profiled, or its handler is not one that can be
@@ -44,6 +45,12 @@ class LoaderError(TrainingError):
 
 class RunError(TrainingError):
     """A run folder lacks a file that this stage reads; the message says which stage writes it."""
+
+
+class StorageError(TrainingError):
+    """A file cannot be written; the message names it and says why. What was there before is whole."""
+
+    exit_code = 1
 
 
 class ArchiveError(TrainingError):

@@ -30,11 +30,11 @@ class TrackingOptions:
 
     tracking: tuple[Tool, ...] = ("tensorboard",)
     """tensorboard, mlflow or both; without a value, none."""
-    mlflow: Path = Path("mlruns")
-    """Folder of the MLflow store: its database and its files."""
+    mlflow: Path | None = None
+    """With --tracking mlflow: folder of its store, the database and the files; by default mlruns."""
 
     def __post_init__(self) -> None:
-        if self.mlflow != TrackingOptions.mlflow and "mlflow" not in self.tracking:
+        if self.mlflow is not None and "mlflow" not in self.tracking:
             raise SettingError(f"--mlflow is {self.mlflow}, which goes with --tracking mlflow")
 
 

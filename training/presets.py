@@ -1,5 +1,6 @@
 """Sets of defaults. A preset is a function from the data (or none, for the preset's own) to a config."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -81,5 +82,8 @@ def build_config(preset: str | None, data: str | None) -> Config:
 
 
 def model_name(data: str) -> str:
-    """Return the name that a model learnt from this data gets by default: that of its folder."""
-    return data if data in BUILT_IN else Path(data).resolve().name
+    """Return the name that a model learnt from this data gets by default: its folder's, as requests may spell one."""
+    if data in BUILT_IN:
+        return data
+    folder = Path(data).resolve().name
+    return re.sub(r"[^a-z0-9._-]+", "-", folder.lower()).strip("-._") or "model"

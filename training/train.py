@@ -13,10 +13,11 @@ from training.engine.assembly import build_engine
 from training.engine.checkpoint import Checkpoints
 from training.engine.engine import Engine, num_steps
 from training.engine.execution import ExecutionOptions
-from training.engine.history import EpochRecord, OnEpoch, best_of, unobserved
+from training.engine.history import EpochRecord, Follower, Nobody, best_of
 from training.engine.step_profile import profiling
 from training.errors import Interrupted, SettingError
 from training.flat import differences
+from training.lock import held
 from training.model import build_model
 from training.option_names import options_by_name
 from training.parallel.single import SingleProcess
@@ -33,26 +34,29 @@ def train(
     *,
     resume: bool = False,
     strategy: Strategy | None = None,
-    on_epoch: OnEpoch = unobserved,
+    follower: Follower | None = None,
 ) -> None:
     """Leave the weights of the best epoch on the validation split, their sidecar and the history in the run.
 
     One process and one thread count give bit-equal weights for the same config, interrupted and resumed or not.
     Its config is written into the run's, and older checkpoints are removed, once nothing was refused.
-    `on_epoch` is told of each epoch in the main process; what it raises ends the training.
+    The follower is told of each epoch in the main process.
     Raises NonFiniteLossError, with place and module, when numbers become NaN or infinite, Interrupted after a signal.
     """
-    execution = execution or ExecutionOptions()
+    execution, follower = execution or ExecutionOptions(), follower or Nobody()
     strategy = strategy or SingleProcess(execution.torch_device())
     dataset = load_dataset(run)
     checkpoints = Checkpoints(run.checkpoints, execution.keep_checkpoints)
     with ExitStack() as stack:
+        if strategy.world.is_main:
+            stack.enter_context(held(run.folder, "--run"))
         engine = build_engine(run, dataset, config, execution, strategy, stack)
         if resume:
             _resume(run, engine, checkpoints)
         stack.enter_context(_between_steps(engine, run, execution, checkpoints))
         if strategy.world.is_main:
             # What was there is touched only here, when nothing is left that could be refused.
+            follower.begin()
             recorded = config_from(read_json(run.config, written_by="prepare"))
             write_json(run.config, replace(recorded, train=config))
             if not resume:
@@ -62,7 +66,7 @@ def train(
             if strategy.world.is_main:
                 _report(run, engine, record)
                 # Before the checkpoint: an epoch may be told again where training is resumed, but never be missing.
-                on_epoch(record)
+                follower.epoch(record)
             _save(engine, checkpoints)
     if strategy.world.is_main:
         _finish(run, dataset, engine)

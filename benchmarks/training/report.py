@@ -37,9 +37,11 @@ def run_training(name: str, only: TableName | Literal[""], *, publish: bool, fol
     for number, each in enumerate(wanted, 1):
         print(f"{number}/{len(wanted)} {each}", flush=True)
         write_table(folder / "tables", measures[each]())
-    paths = (folder / "tables" / f"{each}.json" for each in TABLES)
-    tables = [read_table(path) for path in paths if path.exists()]
     where = f"{machine(PACKAGES)}, {torch.backends.cpu.get_cpu_capability()}"
+    found = published_tables(where, name) if publish else {}
+    paths = (folder / "tables" / f"{each}.json" for each in TABLES)
+    found |= {path.stem: read_table(path.read_text()) for path in paths if path.exists()}
+    tables = [found[each] for each in TABLES if each in found]
     parts = [
         f"# Training benchmarks\n\n{where}. Mode {name}.",
         *(t.markdown() for t in tables),
@@ -56,3 +58,17 @@ def run_training(name: str, only: TableName | Literal[""], *, publish: bool, fol
         for path in (*folder.glob("training*.png"), folder / "training.md", folder / "training.json"):
             shutil.copy(path, PUBLISHED / path.name)
         print(f"published: {PUBLISHED}")
+
+
+def published_tables(where: str, mode: str) -> dict[str, Table]:
+    """Return the tables that were published of this machine and mode, by name: one that is measured again joins them.
+
+    Those of another machine are not to stand beside this one's.
+    """
+    path = PUBLISHED / "training.json"
+    if not path.is_file():
+        return {}
+    document = json.loads(path.read_text())
+    if (document["machine"], document["mode"]) != (where, mode):
+        return {}
+    return {each["name"]: read_table(json.dumps(each)) for each in document["tables"]}

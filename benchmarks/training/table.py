@@ -68,9 +68,9 @@ def write_table(folder: Path, table: Table) -> None:
     (folder / f"{table.name}.json").write_text(json.dumps(asdict(table), indent=1, allow_nan=False))
 
 
-def read_table(path: Path) -> Table:
+def read_table(text: str) -> Table:
     """Return a table that was kept."""
-    document: dict[str, Any] = json.loads(path.read_text())
+    document: dict[str, Any] = json.loads(text)
     rows = {
         name: row if isinstance(row, str) else {column: Figure(**figure) for column, figure in row.items()}
         for name, row in document["rows"].items()

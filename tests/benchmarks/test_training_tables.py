@@ -50,7 +50,7 @@ TABLE = Table(
 
 def test_a_table_survives_its_file_and_says_what_is_missing(tmp_path: Path) -> None:
     write_table(tmp_path, TABLE)
-    assert read_table(tmp_path / "toy.json") == TABLE
+    assert read_table((tmp_path / "toy.json").read_text()) == TABLE
     text = TABLE.markdown()
     assert "| | small, ms | large, ms |" in text
     assert "| fast | 1.5 (1-2) | 30,000 |" in text
@@ -86,6 +86,14 @@ def test_one_table_is_measured_again_and_the_others_are_kept(
     assert [each["name"] for each in tables] == ["pairwise", "copies"]
     assert tables[0]["rows"]["broadcasting"]["published"]["median"] == 0.322
     assert (published / "training-pairwise.png").exists()
+    # Published from another clone, where nothing else was measured: the others stay, if they are of such a machine.
+    run_training("quick", "convolution", publish=True, folder=tmp_path / "another")
+    document = json.loads((published / "training.json").read_text())
+    assert [each["name"] for each in document["tables"]] == ["pairwise", "convolution", "copies"]
+    (published / "training.json").write_text(json.dumps(document | {"machine": "another"}))
+    run_training("quick", "copies", publish=True, folder=tmp_path / "third")
+    tables = json.loads((published / "training.json").read_text())["tables"]
+    assert [each["name"] for each in tables] == ["copies"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU says")

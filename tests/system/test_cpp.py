@@ -173,6 +173,11 @@ PHOTOS: list[tuple[int, int, str, str, dict[str, Any]]] = [
     (100, 32, "P", "png", {}),
     (64, 90, "1", "png", {}),
     (1500, 1000, "RGB", "png", {}),
+    # Tall ones, in which Pillow scales down before it scales across.
+    (36, 64, "RGB", "jpg", {}),
+    (301, 583, "RGB", "png", {}),
+    (20, 900, "L", "png", {}),
+    (31, 34, "RGB", "png", {}),
     (40, 30, "RGB", "jpg", {"xmp": xmp(1)}),
     (40, 30, "RGB", "jpg", {"xmp": xmp(6), "exif": exif(1)}),  # of two, EXIF is believed
 ]

@@ -1,7 +1,11 @@
 """Runs for tests that train: left at a batch, gone on with, held against each other."""
 
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +13,7 @@ from torch import Tensor, nn
 
 from training.artifacts import Run
 from training.engine.checkpoint import Checkpoints
+from training.engine.history import EpochRecord, Follower
 from training.parallel.single import SingleProcess
 from training.parallel.strategy import Pass, Sums
 
@@ -28,6 +33,26 @@ class Signalling(SingleProcess):
         if self.left == 0:
             signal.raise_signal(self.number)
         return super().forward_backward(network, images, labels, how)
+
+
+def follow(follower: Follower, *epochs: EpochRecord) -> None:
+    """Tell of a training with these epochs."""
+    follower.begin()
+    for each in epochs:
+        follower.epoch(each)
+
+
+@contextmanager
+def another_process_at(folder: Path) -> Iterator[None]:
+    """Another process holds the folder, as one does that trains there."""
+    program = "import pathlib, sys; from training.lock import held\n"
+    program += "with held(pathlib.Path(sys.argv[1]), ''): print('held', flush=True), sys.stdin.read()"
+    command = [sys.executable, "-c", program, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield
+        process.communicate()
 
 
 def newest(run: Run) -> dict[str, Any]:

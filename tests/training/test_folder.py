@@ -109,7 +109,7 @@ def test_float_image_is_named(tmp_path: Path) -> None:
 
 
 def spoil(root: Path) -> list[str]:
-    """Three classes of mixed formats and sizes; return the keys of the two that are broken."""
+    """Three classes of mixed formats and sizes; return the keys of those that are broken."""
     for number, name in enumerate(("ash", "birch", "cedar")):
         fill(root / name, 8, size=(9 + number, 7))
         Image.new("RGB", (30, 20 + number), (number * 90, 40, 9)).save(root / name / "photo.jpg")
@@ -117,15 +117,20 @@ def spoil(root: Path) -> list[str]:
     whole = root / "cedar" / "cut.bmp"
     Image.new("RGB", (40, 40)).save(whole)
     whole.write_bytes(whole.read_bytes()[:900])
-    return ["ash/empty.png", "cedar/cut.bmp"]
+    (root / "birch" / "elsewhere.png").symlink_to("/nonexistent")
+    (root / "birch" / "text.png").write_text("text")
+    return ["ash/empty.png", "birch/elsewhere.png", "birch/text.png", "cedar/cut.bmp"]
 
 
 def test_all_broken_files_are_named_before_it_stops(tmp_path: Path) -> None:
     names = spoil(tmp_path / "own")
     with pytest.raises(DataError) as stopped:
         prepare(Run(tmp_path / "run"), DataConfig(data=str(tmp_path / "own"), channels=3, height=8, width=8))
-    assert "2 images cannot be used (--broken skip leaves them out)" in str(stopped.value)
-    assert all(name in str(stopped.value) for name in names)
+    assert "4 images cannot be used (--broken skip leaves them out)" in str(stopped.value)
+    lines = str(stopped.value).splitlines()[1:]
+    assert all(name in line for name, line in zip(names, lines, strict=True))
+    assert lines[0].endswith("empty.png cannot be read as an image: it is empty")
+    assert lines[2].endswith("text.png cannot be read as an image: it is of no format that Pillow knows")
 
 
 def test_skipped_files_are_named_and_as_if_they_had_not_been_there(
@@ -137,7 +142,7 @@ def test_skipped_files_are_named_and_as_if_they_had_not_been_there(
     with_them, without = Run(tmp_path / "with"), Run(tmp_path / "without")
     prepare(with_them, skipping)
     said = capsys.readouterr().out
-    assert "left out, 2 broken:" in said
+    assert "left out, 4 broken:" in said
     assert all(name in said for name in names)
     assert load_dataset(with_them).left_out == names
     for name in names:
@@ -159,7 +164,7 @@ def test_an_image_is_decoded_once_though_others_are_broken(tmp_path: Path, monke
 
     monkeypatch.setattr(folder_module, "open_image", counted)
     prepare(Run(tmp_path / "run"), DataConfig(str(tmp_path / "own"), channels=1, height=8, width=8, broken="skip"))
-    assert len(decoded) == len(set(decoded)) == 3 * 9 + 2
+    assert len(decoded) == len(set(decoded)) == 3 * 9 + 4
 
 
 def test_tar_files_beside_class_folders_are_no_shards(tmp_path: Path) -> None:

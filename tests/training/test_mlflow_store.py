@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.training.runs import follow
 from training.artifacts import Run, read_json, sha256, write_json
 from training.cli import dispatch
 from training.config import Config
@@ -91,9 +92,9 @@ def test_a_run_is_followed_and_its_export_becomes_a_version(
     for resumed, num_runs in ((True, 1), (False, 2), (True, 2)):
         with (
             pytest.raises(KeyboardInterrupt),
-            tracked(run, config, options, interrupt, resumed=resumed) as on_epoch,
+            tracked(run, config, options, interrupt, resumed=resumed) as follower,
         ):
-            on_epoch(OF_EPOCH_1)
+            follow(follower, OF_EPOCH_1)
         assert len(statuses()) == num_runs
         assert statuses()[0] == "KILLED"
 
@@ -114,5 +115,5 @@ def test_a_run_is_followed_and_its_export_becomes_a_version(
 
 
 def tell(run: Run, config: Config, options: TrackingOptions, *, resumed: bool) -> None:
-    with tracked(run, config, options, resumed=resumed) as on_epoch:
-        on_epoch(OF_EPOCH_1)
+    with tracked(run, config, options, resumed=resumed) as follower:
+        follow(follower, OF_EPOCH_1)

@@ -176,7 +176,8 @@ def test_a_checkpoint_of_one_strategy_is_gone_on_with_by_others(prepared: Run, c
         before = mixed
     found, expected = (read_json(each.history, "train")["epochs"] for each in (mixed, whole))
     for name in ("train_loss", "validation_loss"):
-        assert [each[name] for each in found] == pytest.approx([each[name] for each in expected], abs=1e-4)
+        # In float32, sums in another order round otherwise, and each step carries it on: 1.5e-4 after the third epoch.
+        assert [each[name] for each in found] == pytest.approx([each[name] for each in expected], abs=5e-4)
 
 
 def test_a_process_that_refuses_is_one_clear_line(prepared: Run, tmp_path: Path) -> None:

@@ -237,6 +237,7 @@ def test_divergence_is_named(exported: Run, tmp_path_factory: pytest.TempPathFac
         ({"qat": True, "qat_epochs": 0}, "--qat-epochs is 0; allowed is 1 or more"),
         ({"qat": True, "qat_learning_rate": -1.0}, "--qat-learning-rate is -1.0; allowed is more than 0"),
         ({"qat_epochs": 9}, "--qat-epochs goes with --qat"),
+        ({"qat_epochs": 3}, "--qat-epochs goes with --qat"),  # its default, too, if it is asked for
         ({"qat_learning_rate": 0.5}, "--qat-learning-rate goes with --qat"),
     ],
 )

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.runs import NewRun
+from tests.training.runs import NewRun, another_process_at
 from training.artifacts import Run, read_json
 from training.cli import dispatch
 from training.config import ArchiveConfig, Config, LoaderConfig
 from training.data.pack import pack
 from training.data.prepare import prepare
-from training.engine.execution import ExecutionOptions
-from training.errors import SettingError, TrainingError
+from training.errors import SettingError, StorageError, TrainingError
 from training.train import train
 
 
@@ -46,15 +45,38 @@ def test_a_refused_training_leaves_the_run_as_it_was(
     assert files(run) == before
 
 
-def test_what_only_the_built_training_can_refuse_leaves_config_and_checkpoints(new_run: NewRun, config: Config) -> None:
+def test_what_only_the_built_training_can_refuse_leaves_everything(new_run: NewRun) -> None:
     run = new_run()
-    train(run, replace(config.train, epochs=1))
+    command = ["train", "--run", str(run.folder)]
+    dispatch([*command, "--epochs", "1"], {})
+    run.mlflow.write_text("{}")  # where MLflow has it, as if it had been followed there
     before = files(run)
     with pytest.raises(SettingError, match="--profile-steps is 99999"):
-        train(run, config.train, ExecutionOptions(profile_steps=99999))
+        dispatch([*command, "--profile-steps", "99999"], {})
     with pytest.raises(SettingError, match="--resume goes on as its checkpoint began"):
-        train(run, config.train, resume=True)
+        dispatch([*command, "--resume", "--epochs", "9"], {})
+    with another_process_at(run.folder), pytest.raises(SettingError, match="another process is at work in"):
+        dispatch(command, {})
     assert files(run) == before
+
+
+def test_a_file_in_the_way_is_named_and_nothing_is_lost(new_run: NewRun, config: Config) -> None:
+    run = new_run()
+    run.checkpoints.write_text("mine")
+    before = files(run)
+    with pytest.raises(StorageError, match=r"checkpoints/step-.*\.pt cannot be written: File exists"):
+        train(run, replace(config.train, epochs=1))
+    assert run.checkpoints.read_text() == "mine"
+    assert before.keys() <= files(run).keys()
+
+
+@pytest.mark.parametrize("option", ["learning-rate", "weight-decay", "clip-norm", "translation", "rotation-degrees"])
+def test_an_infinite_number_is_refused(prepared: Run, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        dispatch(["train", "--run", str(prepared.folder), f"--{option}", "inf"], {})
+    assert refused.value.code == 2
+    printed = capsys.readouterr()
+    assert f"{option} is inf; allowed is" in printed.out + printed.err
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.training.runs import follow
 from training.artifacts import Run, write_json
 from training.cli import dispatch
 from training.config import Config
-from training.engine.history import EpochRecord, OnEpoch
+from training.engine.history import EpochRecord, Follower
 from training.errors import RunError, SettingError
 from training.options import TrackingOptions
 from training.run_comparison import compare_runs
@@ -27,13 +28,12 @@ def told(folder: Path, config: Config, *accuracies: float) -> Run:
         for epoch, accuracy in enumerate(accuracies, start=1)
     ]
 
-    def body(on_epoch: OnEpoch) -> None:
-        for each in epochs:
-            on_epoch(each)
+    def body(follower: Follower) -> None:
+        follow(follower, *epochs)
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), tracked(run, config, TrackingOptions(tracking=())) as on_epoch:
-        body(on_epoch)
+    with pytest.raises(KeyboardInterrupt), tracked(run, config, TrackingOptions(tracking=())) as follower:
+        body(follower)
     return run
 
 

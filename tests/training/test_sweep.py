@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.training.runs import another_process_at
 from tests.training.test_main import ROOT, training
 from training.artifacts import Run, Sweep, write_json
 from training.cli import dispatch
 from training.config import Config
 from training.errors import RunError, SettingError
 from training.evaluate import load_evaluation
-from training.sweep.study import best_run, held
+from training.sweep.study import best_run
 from training.tracking.record import load_record
 from training.weights import load_card, load_qat_card
 
@@ -156,7 +157,7 @@ def test_a_finished_sweep_grows_and_refuses_other_options(
         dispatch([*again, "--space", "momentum=0.8:0.9"], {})
     with pytest.raises(SettingError, match="another num_startup_trials, 2 and not 3"):
         dispatch([*again, "--num-startup-trials", "3"], {})
-    with held(undisturbed), pytest.raises(SettingError, match="another process is at work"):
+    with another_process_at(undisturbed.folder), pytest.raises(SettingError, match="another process is at work"):
         dispatch(again, {})
 
 

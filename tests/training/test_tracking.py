@@ -9,11 +9,11 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import IMAGES, SCALARS, EventAccumulator
 
-from tests.training.runs import NewRun
+from tests.training.runs import NewRun, follow
 from training.artifacts import Run, read_json, sha256
 from training.cli import dispatch
 from training.config import Config
-from training.engine.history import EpochRecord, OnEpoch
+from training.engine.history import EpochRecord, Follower
 from training.errors import NonFiniteLossError, SettingError, TrialPruned
 from training.options import TrackingOptions
 from training.tracking.environment import find_code, find_environment
@@ -73,8 +73,8 @@ def test_a_followed_run_learns_bit_for_bit_what_another_does(new_run: NewRun, co
     brief = replace(config, train=replace(config.train, epochs=2))
     followed, again, alone = new_run(), new_run(), new_run()
     for run in (followed, again):
-        with tracked(run, brief, TrackingOptions()) as on_epoch:
-            train(run, brief.train, on_epoch=on_epoch)
+        with tracked(run, brief, TrackingOptions()) as follower:
+            train(run, brief.train, follower=follower)
     train(alone, brief.train)
     first, second = load_record(followed), load_record(again)
     assert without_seconds(first["epochs"]) == without_seconds(second["epochs"])
@@ -93,8 +93,8 @@ def test_a_run_that_was_stopped_and_resumed_has_the_record_of_one_that_was_not(n
             raise KeyboardInterrupt  # after it was told, before its checkpoint
 
     brief = replace(config, train=replace(config.train, epochs=2))
-    with pytest.raises(KeyboardInterrupt), tracked(stopped, brief, TrackingOptions(), stop) as on_epoch:
-        train(stopped, brief.train, on_epoch=on_epoch)
+    with pytest.raises(KeyboardInterrupt), tracked(stopped, brief, TrackingOptions(), stop) as follower:
+        train(stopped, brief.train, follower=follower)
     assert load_record(stopped)["status"] == "interrupted"
     dispatch([*train_command, str(stopped.folder), "--resume"], {})
     first, second = load_record(whole), load_record(stopped)
@@ -113,8 +113,8 @@ def test_evaluation_adds_its_figures(new_run: NewRun, config: Config) -> None:
     refresh(run)
     assert not run.record.exists()
     brief = replace(config, train=replace(config.train, epochs=1))
-    with tracked(run, brief, RECORD_ALONE) as on_epoch:
-        train(run, brief.train, on_epoch=on_epoch)
+    with tracked(run, brief, RECORD_ALONE) as follower:
+        train(run, brief.train, follower=follower)
     assert not run.tensorboard.exists()
     assert load_record(run)["figures"] == {}
     dispatch(["evaluate", "--run", str(run.folder)], {})
@@ -143,8 +143,8 @@ def test_how_a_training_ended_is_written_whatever_ended_it(
     def fail(record: EpochRecord) -> None:
         raise error
 
-    with pytest.raises(type(error)), tracked(run, config, TrackingOptions(), fail) as on_epoch:
-        on_epoch(of_epoch(1))
+    with pytest.raises(type(error)), tracked(run, config, TrackingOptions(), fail) as follower:
+        follow(follower, of_epoch(1))
     record = load_record(run)
     assert (record["status"], record["reason"]) == (status, reason)
     assert [each["epoch"] for each in record["epochs"]] == [1]
@@ -154,14 +154,13 @@ def test_how_a_training_ended_is_written_whatever_ended_it(
 def tell(run: Run, config: Config, *epochs: EpochRecord, resumed: bool = False) -> None:
     """Take the epochs, then be interrupted."""
 
-    def body(on_epoch: OnEpoch) -> None:
-        for each in epochs:
-            on_epoch(each)
+    def body(follower: Follower) -> None:
+        follow(follower, *epochs)
         raise KeyboardInterrupt
 
     following = tracked(run, config, TrackingOptions(), resumed=resumed)
-    with pytest.raises(KeyboardInterrupt), following as on_epoch:
-        body(on_epoch)
+    with pytest.raises(KeyboardInterrupt), following as follower:
+        body(follower)
 
 
 def test_a_resumed_training_goes_on_with_its_epochs_and_a_new_one_begins_anew(new_run: NewRun, config: Config) -> None:

@@ -24,8 +24,8 @@ from training.artifacts import Run, Variant, sha256, write_json
 from training.config import ArchiveConfig
 from training.errors import ArchiveError, SettingError, VersionExistsError
 from training.graphs.export import exported_variants
+from training.limits import check_name
 
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 RELEASE = re.compile(r"\d+\.\d+(\.\d+)?")
 ARCHIVER_TIMEOUT_SECONDS = 120
 HIDDEN = ".archive-"
@@ -59,11 +59,7 @@ def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
 
 def check_archive(model: str, config: ArchiveConfig) -> None:
     """Raise a TrainingError for what would keep the archives from being made, before hours are spent on training."""
-    if not NAME.fullmatch(model):
-        raise SettingError(
-            f"the model's name is {model!r}; allowed are lower-case letters, digits, '.', '_' and '-', "
-            "the first a letter or a digit: give one with --name"
-        )
+    check_name(model)
     if config.version is not None and not RELEASE.fullmatch(config.version):
         raise SettingError(f"--version is {config.version!r}; allowed are two or three numbers, such as 2.0 or 2.0.1")
     if config.handler.suffix != ".py" or not config.handler.is_file():

@@ -105,8 +105,8 @@ def run_pipeline(args: Sequence[str], archives: ArchiveConfig) -> None:
     print(f"1/6 prepare {config.data.data}", flush=True)
     run = _prepare(options.runs, config)
     print(f"2/6 train {config.train.architecture}", flush=True)
-    with tracked(run, config, options.track) as on_epoch:
-        train(run, config.train, options.execution, on_epoch=on_epoch)
+    with tracked(run, config, options.track) as follower:
+        train(run, config.train, options.execution, follower=follower)
     print("3/6 evaluate", flush=True)
     evaluate(run)
     print("4/6 quantize", flush=True)

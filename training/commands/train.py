@@ -8,9 +8,10 @@ from dataclasses import replace
 from training.artifacts import Run
 from training.commands.arguments import parse, recorded, run_folder
 from training.config import ArchiveConfig, Config
+from training.data.batches import check_shards
 from training.data.dataset import load_dataset
 from training.engine.execution import check_train
-from training.engine.history import unobserved
+from training.engine.history import Nobody
 from training.options import TrainOptions
 from training.parallel.build import running
 from training.parallel.launch import check_started, launch, launched
@@ -29,7 +30,9 @@ def run_train(args: Sequence[str], _: ArchiveConfig) -> None:
     check_train(options.train, device, is_stream=load_dataset(Run(options.run)).stream is not None)
     if parallel.runs_in_processes():
         if not started(os.environ, parallel.backend):
+            # Before processes are started that would all refuse it.
             choose_backend(device, parallel.backend)
+            check_shards(options.train.batch_size, parallel.num_shards(device))
             launch(["train", *args], Run(options.run), parallel, device)
             return
         check_started(parallel)
@@ -45,5 +48,5 @@ def _train(config: Config, options: TrainOptions) -> None:
     with running(options.parallel, options.execution.torch_device()) as strategy:
         config = replace(config, train=options.train)
         following = tracked(run, config, options.track, resumed=resume)
-        with following if strategy.world.is_main else nullcontext(unobserved) as on_epoch:
-            train(run, options.train, options.execution, resume=resume, strategy=strategy, on_epoch=on_epoch)
+        with following if strategy.world.is_main else nullcontext(Nobody()) as follower:
+            train(run, options.train, options.execution, resume=resume, strategy=strategy, follower=follower)

@@ -13,5 +13,5 @@ def settle(reasons: Mapping[str, str], broken: Broken) -> None:
     lines = [reason if name in reason else f"{name}: {reason}" for name, reason in reasons.items()]
     if broken == "fail":
         count = "1 image" if len(lines) == 1 else f"{len(lines)} images"
-        raise DataError(f"{count} cannot be used (--broken skip leaves them out): " + "; ".join(lines))
+        raise DataError(f"{count} cannot be used (--broken skip leaves them out):\n  " + "\n  ".join(lines))
     print(f"left out, {len(lines)} broken:", *lines, sep="\n  ", flush=True)

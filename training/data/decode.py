@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from training.errors import DataError
 
@@ -47,6 +47,9 @@ def decode_image(content: bytes, name: str) -> Image.Image:
                 image.load()
                 # While the file is open: some formats read their EXIF block from it.
                 return ImageOps.exif_transpose(image)
+        except UnidentifiedImageError as error:
+            what = "it is of no format that Pillow knows" if content else "it is empty"
+            raise DataError(f"{name} cannot be read as an image: {what}") from error
         except Exception as error:  # Pillow's decoders raise whatever their formats make them raise
             raise DataError(f"{name} cannot be read as an image: {error}") from error
 

@@ -46,5 +46,21 @@ def best_of(history: Sequence[Epoch]) -> Epoch | None:
 OnEpoch = Callable[[EpochRecord], None]
 
 
-def unobserved(record: EpochRecord) -> None:
-    """Do nothing with an epoch's figures: what training tells them to where nobody follows it."""
+class Follower(Protocol):
+    """Is told of a training, in the process that has its epochs; what it raises ends the training."""
+
+    def begin(self) -> None:
+        """Training begins: there is nothing left that could be refused."""
+
+    def epoch(self, record: EpochRecord) -> None:
+        """One more epoch is over; a resumed training may tell one again."""
+
+
+class Nobody:
+    """Whom training tells where nobody follows it."""
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Do nothing."""

@@ -71,17 +71,17 @@ def train_qat(run: Run, config: QuantizeConfig) -> None:
     loader = replace(recipe.loader, pin_memory=False)  # which is for a GPU, and this is on the CPU
     source = open_batches(run, load_dataset(run), replace(recipe, loader=loader), device=torch.device("cpu"))
     num_batches = source.num_batches()
-    num_steps = config.qat_epochs * num_batches
+    num_steps = config.num_qat_epochs() * num_batches
     if num_steps < LEAST_STEPS:
         raise SettingError(
-            f"--qat-epochs is {config.qat_epochs}, {num_steps} steps in all, and it takes {LEAST_STEPS}; "
+            f"--qat-epochs is {config.num_qat_epochs()}, {num_steps} steps in all, and it takes {LEAST_STEPS}; "
             f"allowed is {math.ceil(LEAST_STEPS / num_batches)} or more"
         )
     validation = load_split(run, "validation")
     network = fake_quantized(graph)
     optimizer = SGD(
         parameter_groups(network, recipe.weight_decay),
-        lr=config.qat_learning_rate,
+        lr=config.top_qat_learning_rate(),
         momentum=recipe.momentum,
         nesterov=True,
     )
@@ -91,8 +91,8 @@ def train_qat(run: Run, config: QuantizeConfig) -> None:
     digest = ""
     history: list[QatEpoch] = []
     settled: list[QatEpoch] = []
-    for epoch in range(1, config.qat_epochs + 1):
-        title = f"qat epoch {epoch}/{config.qat_epochs}"
+    for epoch in range(1, config.num_qat_epochs() + 1):
+        title = f"qat epoch {epoch}/{config.num_qat_epochs()}"
         network.train()
         num_images, total_loss, num_correct = 0, 0.0, 0
         for batch in tqdm(source, total=num_batches, desc=title, disable=None, leave=False):
@@ -104,7 +104,7 @@ def train_qat(run: Run, config: QuantizeConfig) -> None:
             if not math.isfinite(loss):
                 raise NonFiniteLossError(
                     f"the loss of quantization-aware training became {loss} in epoch {epoch}; "
-                    f"a smaller --qat-learning-rate than {config.qat_learning_rate} may help"
+                    f"a smaller --qat-learning-rate than {config.top_qat_learning_rate()} may help"
                 )
             num_images += batch.num_images
             total_loss += loss * batch.num_images

@@ -5,6 +5,7 @@ or a node comes or goes, all agents stop theirs, meet again and start anew, as m
 the run's newest checkpoint, and share out among them what was left of the epoch.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -38,6 +39,9 @@ def launch(arguments: Sequence[str], run: Run, options: ParallelOptions, device:
     # Each takes its share of the cores, rather than all of them all of the cores.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_processes)))
     os.environ[LAUNCHED] = str(os.getpid())
+    if options.strategy != "elastic":
+        # Which processes it ends because one has failed, and with what status, is no news: what failed is told below.
+        logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
     # Shared between rounds, the processes' store is announced in the first one alone: who joins late waits in vain.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     with tempfile.TemporaryDirectory(prefix="torchgate-training-") as logs:

@@ -114,6 +114,15 @@ class ParallelOptions:
             per_node = 2 * self.num_stages()
         return self.processes or per_node
 
+    def num_shards(self, device: torch.device) -> int:
+        """Return the parts that each batch is split into by the processes of one node."""
+        match self.strategy:
+            case "ddp" | "fsdp" | "elastic":
+                return self.num_processes(device)
+            case "hybrid":
+                return self.num_processes(device) // self.num_stages()
+        return 1
+
     def runs_in_processes(self) -> bool:
         """Tell whether the strategy's processes talk to each other through torch.distributed."""
         return self.strategy not in IN_ONE_PROCESS

@@ -1,9 +1,6 @@
 """The study of a sweep: which values come next, and what is left of a call that was killed."""
 
-import fcntl
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,22 +39,6 @@ class Pruner:
             raise TrialPruned(
                 f"validation accuracy {record.validation_accuracy:.4f} is below the median after epoch {record.epoch}"
             )
-
-
-@contextmanager
-def held(sweep: Sweep) -> Iterator[None]:
-    """Hold the sweep's folder, made if it is missing, against a second call; the lock dies with its process."""
-    try:
-        sweep.folder.mkdir(parents=True, exist_ok=True)
-        lock = (sweep.folder / ".lock").open("w")
-    except OSError as error:
-        raise SettingError(f"--sweep: {sweep.folder} cannot be written: {error.strerror}") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SettingError(f"--sweep: another process is at work in {sweep.folder}") from error
-        yield
 
 
 def open_study(sweep: Sweep, options: SweepOptions, space: list[Dimension]) -> optuna.Study:

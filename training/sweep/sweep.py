@@ -13,6 +13,7 @@ from training.data.prepare import prepare
 from training.engine.checkpoint import Checkpoints
 from training.engine.history import best_of
 from training.errors import Interrupted, NonFiniteLossError, SettingError, TrialPruned
+from training.lock import held
 from training.option_names import Value
 from training.options import SweepOptions
 from training.sweep.space import apply, parse_space
@@ -20,7 +21,6 @@ from training.sweep.study import (
     Pruner,
     best_run,
     ended_trials,
-    held,
     next_trial,
     open_study,
     ranked,
@@ -54,7 +54,11 @@ def sweep(options: SweepOptions) -> Run:
     folder = Sweep(options.sweep)
     # What a trial is refused for is to be its values.
     build_trackers(folder.prepared, options.config, options.track)
-    with held(folder):
+    try:
+        folder.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"--sweep: {folder.folder} cannot be written: {error.strerror}") from error
+    with held(folder.folder, "--sweep"):
         study = open_study(folder, options, space)
         _prepare(folder, options.config)
         while (number := len(ended_trials(study))) < options.num_trials:
@@ -114,8 +118,8 @@ def _try(
     try:
         config = replace(options.config, train=apply(options.config.train, values))
         write_json(run.config, config)
-        with tracked(run, config, options.track, Pruner(trial)) as on_epoch:
-            train(run, config.train, options.execution, on_epoch=on_epoch)
+        with tracked(run, config, options.track, Pruner(trial)) as follower:
+            train(run, config.train, options.execution, follower=follower)
     except Interrupted as error:
         raise type(error)("stopped; the same command goes on with the sweep") from error
     except (TrialPruned, NonFiniteLossError, SettingError) as error:

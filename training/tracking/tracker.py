@@ -3,12 +3,13 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from training.artifacts import Run
 from training.config import Config
 from training.data.dataset import load_dataset, load_split
-from training.engine.history import EpochRecord, OnEpoch, unobserved
+from training.engine.history import EpochRecord, OnEpoch
 from training.errors import Interrupted, SettingError, TrainingError, TrialPruned
 from training.evaluate import predict, report
 from training.options import TrackingOptions
@@ -31,43 +32,54 @@ class Tracker(Protocol):
 
 
 class Telling:
-    """Tells every tracker of an epoch, in their order."""
+    """Tells every tracker of a training, in their order."""
 
-    def __init__(self, trackers: list[Tracker], also: OnEpoch) -> None:
+    def __init__(self, run: Run, trackers: list[Tracker], also: OnEpoch | None, *, resumed: bool) -> None:
+        self._run = run
         self._trackers = trackers
         self._also = also
+        self._resumed = resumed
+        self.has_begun = False
 
-    def __call__(self, record: EpochRecord) -> None:
+    def begin(self) -> None:
+        """Begin; what was known of an earlier training is overwritten from here on."""
+        self.has_begun = True
+        if not self._resumed:
+            # Whoever follows the new training: the run in MLflow was that of other weights.
+            self._run.mlflow.unlink(missing_ok=True)
+        for tracker in self._trackers:
+            tracker.begin(resumed=self._resumed)
+
+    def epoch(self, record: EpochRecord) -> None:
         """Take one epoch; `also` is last, so that an epoch after which it stops the training is written."""
         for tracker in self._trackers:
             tracker.epoch(record)
-        self._also(record)
+        if self._also is not None:
+            self._also(record)
+
+    def end(self, status: Status, reason: str | None) -> None:
+        """End; of a training that was refused before it began there is nothing to tell."""
+        if self.has_begun:
+            for tracker in self._trackers:
+                tracker.end(status, reason)
 
 
 @contextmanager
 def tracked(
-    run: Run, config: Config, options: TrackingOptions, also: OnEpoch = unobserved, *, resumed: bool = False
-) -> Iterator[OnEpoch]:
-    """Follow the training inside, which is given each epoch's figures; write down how it ends, however it does.
+    run: Run, config: Config, options: TrackingOptions, also: OnEpoch | None = None, *, resumed: bool = False
+) -> Iterator[Telling]:
+    """Give what follows the training inside; write down how it ends, however it does, if it has begun.
 
     Raises SettingError, before anything is written, for a tool that is not installed; TrackingError for one that fails.
     """
-    trackers = build_trackers(run, config, options)
-    if not resumed:
-        # Whoever follows the new training: the run in MLflow was that of other weights.
-        run.mlflow.unlink(missing_ok=True)
+    telling = Telling(run, build_trackers(run, config, options), also, resumed=resumed)
     try:
-        for tracker in trackers:
-            tracker.begin(resumed=resumed)
-        yield Telling(trackers, also)
+        yield telling
     except BaseException as error:
-        status, reason = _how(error)
-        for tracker in trackers:
-            tracker.end(status, reason)
+        telling.end(*_how(error))
         raise
     draw_validation(run)
-    for tracker in trackers:
-        tracker.end("finished", None)
+    telling.end("finished", None)
 
 
 def build_trackers(run: Run, config: Config, options: TrackingOptions) -> list[Tracker]:
@@ -82,7 +94,7 @@ def build_trackers(run: Run, config: Config, options: TrackingOptions) -> list[T
         with importing_mlflow():
             from training.tracking.mlflow_store import MlflowRun  # noqa: PLC0415
 
-        trackers.append(MlflowRun(run, config, options.mlflow))
+        trackers.append(MlflowRun(run, config, options.mlflow or Path("mlruns")))
     return trackers
 
 

@@ -1,0 +1,28 @@
+"""One process at a time in a folder; the lock dies with its process, however that dies."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from training.errors import SettingError
+
+NAME = ".lock"
+
+
+@contextmanager
+def held(folder: Path, option: str) -> Iterator[None]:
+    """Hold the folder against other processes; raises SettingError, naming the option and it, if one has it already.
+
+    It is POSIX's lock: what is forked, to read images ahead, say, does not hold it for longer than this process lives.
+    """
+    try:
+        file = (folder / NAME).open("w")
+    except OSError as error:
+        raise SettingError(f"{option}: {folder} cannot be written: {error.strerror}") from error
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise SettingError(f"{option}: another process is at work in {folder}") from error
+        yield
