@@ -4,6 +4,7 @@ import os
 import sys
 
 from training.errors import TrainingError
+from training.memory import keep_freed_memory
 
 
 def main() -> int:
@@ -11,6 +12,7 @@ def main() -> int:
     # Before torch is loaded, which reads it then: threads that spin while they wait cost a factor of ten where another
     # program wants the cores too, and threads that sleep at most a fifth where none does.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    keep_freed_memory()
     from training.cli import dispatch  # noqa: PLC0415
 
     try:
