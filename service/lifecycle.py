@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from contextlib import suppress
 
 from service.backend import Backend, ModelControl, Target, VersionStatus
 from service.batcher import Batcher
@@ -63,6 +64,10 @@ class Lifecycle:
         deployment.metrics.load_seconds.set(time.monotonic() - started)
         deployment.num_failures = 0
         deployment.become("ready")
+        # Others may take minutes to load before the next round would show its workers.
+        with suppress(BackendError):
+            if (now := (await self._control.survey()).get(deployment.target)) is not None:
+                deployment.show(now)
 
     def failed(self, deployment: Deployment, reason: str) -> None:
         """Take in that opening or loading failed, and how long to leave it alone."""

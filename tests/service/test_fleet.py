@@ -45,6 +45,28 @@ async def test_the_default_version_is_loaded_first_and_is_the_newest_fp32(tmp_pa
         assert rig.control.calls == loads
 
 
+async def test_workers_are_shown_while_other_versions_are_still_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = asyncio.Event()
+    load = FakeControl.load
+
+    async def slow(self: FakeControl, target: Target, file: str, num_workers: int) -> None:
+        if target == INT8:
+            await go_on.wait()
+        await load(self, target, file, num_workers)
+
+    monkeypatch.setattr(FakeControl, "load", slow)
+    async with running_gateway(tmp_path, wait_until_ready=False) as rig:
+        await rig.until_ready()
+        async with asyncio.timeout(10):
+            while await rig.metric("torchgate_backend_workers", version="1.0", state="ready") < 1:
+                await asyncio.sleep(0.01)
+        assert INT8 not in rig.control.registered
+        go_on.set()
+        await rig.until_every_version_is_ready()
+
+
 async def test_several_models_need_a_name_or_a_default(tmp_path: Path) -> None:
     versions = (("cats", "1.0", "fp32"), ("digits", "1.0", "fp32"))
     async with running_gateway(tmp_path / "a", versions) as rig:
