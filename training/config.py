@@ -9,7 +9,7 @@ import tyro
 from training.artifacts import Variant
 from training.data.decode import Form
 from training.errors import SettingError
-from training.limits import at_least, check_name, more_than_zero
+from training.limits import at_least, more_than_zero
 
 Broken = Literal["fail", "skip"]
 Sampler = Literal["random", "balanced"]
@@ -233,9 +233,6 @@ class Config:
     train: TrainConfig
     quantize: QuantizeConfig = field(default_factory=QuantizeConfig)
     export: ExportConfig = field(default_factory=ExportConfig)
-
-    def __post_init__(self) -> None:
-        check_name(self.name)
 
 
 @dataclass(frozen=True)

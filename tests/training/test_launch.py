@@ -40,13 +40,21 @@ def start(run: Run) -> Iterator[Start]:
 
 
 def test_an_error_nobody_foresaw_is_told_by_its_kind_and_message(run: Run, start: Start) -> None:
-    run.weights.mkdir()  # where the main process is about to write a file
+    run.tensorboard.write_text("mine")  # where TensorBoard is about to make a folder
     training = start()
     out, err = training.communicate(timeout=120)
     assert training.returncode == 1, out
     last = err.splitlines()[-1]
-    assert last.startswith("error: process 0 failed, its traceback is above: IsADirectoryError: "), err
+    assert last.startswith("error: process 0 failed, its traceback is above: FileExistsError: "), err
     assert "Traceback (most recent call last)" in err
+
+
+def test_a_file_that_cannot_be_written_is_told_by_its_name(run: Run, start: Start) -> None:
+    run.weights.mkdir()  # where the main process is about to write a file
+    training = start()
+    out, err = training.communicate(timeout=120)
+    assert training.returncode == 1, out
+    assert err.splitlines()[-1] == f"error: {run.weights} cannot be written: Is a directory"
 
 
 def test_a_process_that_is_killed_is_the_one_that_is_named(run: Run, start: Start) -> None:

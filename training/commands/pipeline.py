@@ -16,6 +16,7 @@ from training.errors import SettingError
 from training.evaluate import evaluate, load_evaluation
 from training.graphs.export import check_export, export
 from training.int8.quantize import quantize
+from training.limits import check_name
 from training.options import (
     ArchiveOptions,
     EvaluateOptions,
@@ -34,6 +35,7 @@ def run_prepare(args: Sequence[str], _: ArchiveConfig) -> None:
     """Prepare a new run."""
     config = preset(args)
     options = parse("prepare", PrepareOptions(config.preset, config.name, config.data), args)
+    check_name(options.name)
     run = _prepare(options.runs, replace(config, name=options.name, data=options.data))
     print(f"run: {run.folder}")
 
