@@ -12,11 +12,13 @@ NAME = ".lock"
 
 @contextmanager
 def held(folder: Path, option: str) -> Iterator[None]:
-    """Hold the folder against other processes; raises SettingError, naming the option and it, if one has it already.
+    """Hold the folder, made if it is missing, against other processes.
 
+    Raises SettingError, naming the option and the folder, if another one holds it or it cannot be written.
     It is POSIX's lock: what is forked, to read images ahead, say, does not hold it for longer than this process lives.
     """
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         file = (folder / NAME).open("w")
     except OSError as error:
         raise SettingError(f"{option}: {folder} cannot be written: {error.strerror}") from error

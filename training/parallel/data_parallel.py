@@ -10,16 +10,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from training.errors import SettingError
-from training.parallel import replica
-from training.parallel.strategy import BuildOptimizer, Pass, Sums
-from training.parallel.world import World
+from training.parallel.single import SingleProcess
 
 
-class DataParallel:
+class DataParallel(SingleProcess):
     """All GPUs of this machine, from one process; batch norm sees a GPU's images, the first one's statistics stay."""
-
-    num_shards = 1
-    shard = 0
 
     def __init__(self, device: torch.device) -> None:
         num_gpus = torch.cuda.device_count()
@@ -28,43 +23,27 @@ class DataParallel:
                 f"--strategy data-parallel splits a batch over GPUs: it needs --device cuda and at least two of them; "
                 f"the device is {device.type}, torch sees {num_gpus} GPUs. On this machine ddp spreads the same work"
             )
-        self.world = World(0, 1, torch.device("cuda", 0))
+        super().__init__(torch.device("cuda", 0))
 
     def place(self, network: nn.Module) -> nn.Module:
-        """Return the network on the first GPU, which lends it to the others."""
+        """Return the network on the first GPU, which lends it to the others and gets the sum of their gradients."""
         return nn.DataParallel(network.to(self.world.device))
-
-    def make_optimizer(self, network: nn.Module, build: BuildOptimizer) -> Optimizer:
-        """Return the optimizer of the first GPU's parameters: there the gradients arrive."""
-        return build(network)
-
-    def forward_backward(self, network: nn.Module, images: Tensor, labels: Tensor, how: Pass) -> Sums:
-        """Add the gradients of the batch; they are summed, not averaged, over GPUs."""
-        return replica.forward_backward(network, images, labels, how, num_shards=1)
-
-    def clip_gradients(self, network: nn.Module, optimizer: Optimizer, max_norm: float | None) -> Tensor:
-        """Return the norm, and scale by it where asked."""
-        return replica.clip_gradients(network, max_norm)
-
-    def evaluate(self, network: nn.Module, images: Tensor, labels: Tensor, how: Pass) -> Sums:
-        """Take a batch through the network."""
-        return replica.evaluate(network, images, labels, how)
 
     def state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Return copies on the CPU."""
-        return replica.state_dict(inside(network))
+        return super().state_dict(inside(network))
 
     def load_state_dict(self, network: nn.Module, state: dict[str, Tensor]) -> None:
         """Load it."""
-        inside(network).load_state_dict(state)
+        super().load_state_dict(inside(network), state)
 
     def optimizer_state(self, network: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
         """Return copies on the CPU, by plain names."""
-        return replica.optimizer_state(inside(network), optimizer)
+        return super().optimizer_state(inside(network), optimizer)
 
     def load_optimizer_state(self, network: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Load it."""
-        replica.load_optimizer_state(inside(network), optimizer, state)
+        super().load_optimizer_state(inside(network), optimizer, state)
 
 
 def inside(network: nn.Module) -> nn.Module:

@@ -54,10 +54,6 @@ def sweep(options: SweepOptions) -> Run:
     folder = Sweep(options.sweep)
     # What a trial is refused for is to be its values.
     build_trackers(folder.prepared, options.config, options.track)
-    try:
-        folder.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingError(f"--sweep: {folder.folder} cannot be written: {error.strerror}") from error
     with held(folder.folder, "--sweep"):
         study = open_study(folder, options, space)
         _prepare(folder, options.config)
