@@ -5,12 +5,15 @@ The file travels inside every archive, beside the handler: preprocessing belongs
 
 import io
 import re
+import struct
+import zlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 # What an item becomes: pixels, uint8 [C, H, W], or why it cannot: {"code", "message"}.
 Pixels = npt.NDArray[np.uint8]
@@ -30,6 +33,9 @@ SIGNATURES = {
     "AVIF": re.compile(rb"....ftypavi[fs]", re.DOTALL),
 }
 NPY_SIGNATURE = b"\x93NUMPY"
+PNG_CHUNK = struct.Struct(">I4s")
+PNG_END = b"\x00\x00\x00\x00IEND\xaeB`\x82"
+PNG_COLOURS = {1: ("L", 0), 3: ("RGB", 2)}  # channels -> Pillow's mode and PNG's type of colour
 
 
 def problem(code: str, message: str) -> Problem:
@@ -45,7 +51,50 @@ def decode_item(content: Any, contract: Mapping[str, Any]) -> Pixels | Problem:
         return problem("image_empty", "The item has 0 bytes.")
     if content.startswith(NPY_SIGNATURE):
         return decode_tensor(content, contract["input"])
-    return decode_image(content, contract)
+    pixels = decode_plain_png(content, contract["input"])
+    return decode_image(content, contract) if pixels is None else pixels
+
+
+def decode_plain_png(content: bytes | bytearray, size: Mapping[str, int]) -> Pixels | None:
+    """Decode a PNG that holds 8-bit pixels of exactly the model's size and channels and nothing else; else None.
+
+    The pixels are decode_image's, by the same decoder of Pillow's, asked directly: for images this small, opening the
+    file and looking for what it might hold besides takes three times as long as decoding it.
+    """
+    channels, height, width = size["channels"], size["height"], size["width"]
+    head = plain_png_head(channels, height, width)
+    if head is None or not content.startswith(head) or not content.endswith(PNG_END):
+        return None
+    begin = len(head) + PNG_CHUNK.size
+    num_bytes, kind = PNG_CHUNK.unpack_from(content, len(head))
+    end = begin + num_bytes
+    if kind != b"IDAT" or end + 4 + len(PNG_END) != len(content):  # 4 are the checksum, which Pillow passes over, too
+        return None
+    mode, area = PNG_COLOURS[channels][0], (0, 0, width, height)
+    try:
+        image = Image.core.new(mode, (width, height))  # type: ignore[attr-defined]
+        decoder = Image._getdecoder(mode, "zip", (mode, 0))  # noqa: SLF001 - what Pillow's own files are decoded by
+        decoder.setimage(image, area)
+        if decoder.decode(content[begin:end]) != (-1, 0):
+            return None  # broken: decode_image says how
+        encoder = Image._getencoder(mode, "raw", (mode, 0, 1))  # noqa: SLF001
+        encoder.setimage(image, area)
+        _, status, pixels = encoder.encode(channels * height * width)
+    except (AttributeError, TypeError, ValueError, OSError):  # another Pillow, or not even room for the pixels
+        return None
+    if status != 1:
+        return None
+    return np.frombuffer(pixels, np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
+
+
+@cache
+def plain_png_head(channels: int, height: int, width: int) -> bytes | None:
+    """Return how a PNG of 8-bit pixels begins, up to its first chunk of pixels; None where there is none."""
+    if channels not in PNG_COLOURS or width * height > (Image.MAX_IMAGE_PIXELS or 0):
+        return None
+    header = struct.pack(">4sIIBBBBB", b"IHDR", width, height, 8, PNG_COLOURS[channels][1], 0, 0, 0)
+    checksum = struct.pack(">I", zlib.crc32(header))
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(header) - 4) + header + checksum
 
 
 def decode_tensor(content: bytes | bytearray, size: Mapping[str, int]) -> Pixels | Problem:
@@ -87,7 +136,10 @@ def decode_image(content: bytes | bytearray, contract: Mapping[str, Any]) -> Pix
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return too_many_pixels(name)
     except Exception as error:  # noqa: BLE001 - decoders raise nearly everything on broken files; this is the border
-        return problem("image_truncated", f"The {name} is cut off or corrupt: {brief(error)}.")
+        # Pillow's own words name the object that it read from.
+        unknown = isinstance(error, UnidentifiedImageError)
+        reason = f"what follows its first bytes is no {name}" if unknown else brief(error)
+        return problem("image_truncated", f"The {name} is cut off or corrupt: {reason}.")
 
 
 def too_many_pixels(name: str) -> Problem:
