@@ -20,12 +20,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """What a batch asks for: the largest `top_k` in it, whether whole probability vectors are wanted, and a profile."""
+    """What a batch asks for: the largest `top_k` in it, whether whole probability vectors are wanted, and a profile.
+
+    `expected_seconds` is how long it should keep a worker; 0 where nobody knows.
+    """
 
     top_k: int
     probabilities: bool = False
     headers: Sequence[tuple[str, str]] = ()  # of its trace, where the way has headers
     profile: ProfileKind | None = None
+    expected_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.backend import BatchAnswer
+from service.backend import BatchAnswer, BatchOptions
 from service.batch_trace import BatchTrace
 from service.forecast import Expectation, Forecast
 from service.metric_labels import CloseReason
@@ -20,6 +20,14 @@ class Batch:
     is_repeated: bool = False  # as it is, because its worker died
     expected: Expectation | None = None  # while it is in flight
     trace: BatchTrace | None = None  # while it is in flight, if one of its requests is recorded
+
+    def options(self) -> BatchOptions:
+        """Return what its images ask the backend for, and how long it should take."""
+        return BatchOptions(
+            max([item.call.top_k for item in self.items]),
+            headers=() if self.trace is None else self.trace.span.headers(),
+            expected_seconds=0.0 if self.expected is None else self.expected.service_seconds,
+        )
 
     def end_trace(self, now: float, answer: BatchAnswer | None, error: str | None = None) -> None:
         """Record that it was answered, or why not."""

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from service.backend import Backend, BatchAnswer, BatchOptions, Target
+from service.backend import Backend, BatchAnswer, Target
 from service.batch import Batch, BatchFormer
 from service.batch_trace import send
 from service.circuit import Circuit
@@ -213,7 +213,7 @@ class Batcher:
         self._metrics.batch_size.observe(len(batch.items))
         batch.trace = send(self.target, batch.items, started)
         try:
-            answer = await self._ask(batch.items, () if batch.trace is None else batch.trace.span.headers())
+            answer = await self._ask(batch)
         except BackendError as error:
             self._metrics.backend_error(error.code)
             batch.end_trace(self._clock(), None, error.code)
@@ -227,13 +227,13 @@ class Batcher:
         # The worker's next batch first: it goes out in the first step of a task that was made just now.
         asyncio.get_running_loop().call_soon(self._deliver, batch, answer, started, seconds)
 
-    async def _ask(self, items: Sequence[Item], headers: Sequence[tuple[str, str]]) -> BatchAnswer:
-        options = BatchOptions(max(item.call.top_k for item in items), headers=headers)
+    async def _ask(self, batch: Batch) -> BatchAnswer:
+        payloads = [item.payload for item in batch.items]
         timeout_seconds = self._limits.backend_timeout_ms / 1000
         predict = self._backend.predict if self.profile is None else self.profile.predict
-        answer = await predict(self.target, [item.payload for item in items], options, timeout_seconds)
-        if len(answer.results) != len(items):
-            raise BackendFailed(f"{len(answer.results)} results for a batch of {len(items)}")
+        answer = await predict(self.target, payloads, batch.options(), timeout_seconds)
+        if len(answer.results) != len(payloads):
+            raise BackendFailed(f"{len(answer.results)} results for a batch of {len(payloads)}")
         return answer
 
     def _end(self, batch: Batch) -> None:

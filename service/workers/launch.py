@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,23 +23,71 @@ PR_SET_PDEATHSIG = 1
 # microseconds, and all callers wait for it, while a worker is busy for milliseconds with one batch.
 NICENESS = 10
 READ_BYTES = 64 * 1024
+INT = struct.Struct("!i")
+END_OF_LIST = -1
+PREDICT = b"I"
 LONGEST_REASON = 2000
 
 
 class Connection:
     """The gateway's socket as TorchServe's worker uses it, read through a buffer.
 
-    Its reader asks for every length and every name on its own: some 200 system calls for a batch of 32 images.
+    TorchServe's own reader asks for every length and every name on its own, some 200 system calls for a batch of 32
+    images, and gathers each in a bytearray; what it reads of a batch is read here, the same values as bytes.
     """
 
     def __init__(self, raw: socket.socket) -> None:
-        self._reader = raw.makefile("rb", buffering=READ_BYTES)
+        self._raw = raw
+        self._data = b""
+        self._at = 0
         self.sendall = raw.sendall
 
     def recv(self, num_bytes: int) -> bytes:
-        """Return so many bytes, fewer only at the end."""
-        data: bytes = self._reader.read(num_bytes)
-        return data
+        """Return so many bytes; where the gateway has closed the connection, the process ends."""
+        end = self._at + num_bytes
+        if end > len(self._data):
+            self._fill(num_bytes)
+            end = num_bytes
+        part = self._data[self._at : end]
+        self._at = end
+        return part
+
+    def next_is(self, command: bytes) -> bool:
+        """Wait for the next command and tell whether it is this one, which is taken then."""
+        if self.recv(1) == command:
+            return True
+        self._at -= 1
+        return False
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Read the requests of a batch, as TorchServe's service wants them."""
+        found: list[dict[str, Any]] = []
+        while (name := self._sized()) is not None:
+            headers: list[dict[str, Any]] = []
+            parameters: list[dict[str, Any]] = []
+            found.append({"requestId": name, "headers": headers, "parameters": parameters})
+            while (name := self._sized()) is not None:
+                headers.append({"name": name, "value": self._sized()})
+            while (name := self._sized()) is not None:
+                kind = self._sized() or b""
+                parameters.append({"name": name.decode(), "contentType": kind.decode(), "value": self._sized()})
+        return found
+
+    def _sized(self) -> bytes | None:
+        """Read bytes behind their number; None at the end of a list."""
+        (num_bytes,) = INT.unpack(self.recv(INT.size))
+        return None if num_bytes == END_OF_LIST else self.recv(num_bytes)
+
+    def _fill(self, num_bytes: int) -> None:
+        """Have so many unread bytes at the buffer's beginning, or more."""
+        pieces = [self._data[self._at :]]
+        missing = num_bytes - len(pieces[0])
+        while missing > 0:
+            if not (piece := self._raw.recv(max(missing, READ_BYTES))):
+                sys.exit(0)
+            pieces.append(piece)
+            missing -= len(piece)
+        self._data, self._at = b"".join(pieces), 0
 
 
 def end_with(parent: int) -> None:
@@ -60,11 +109,11 @@ def reason_of(error: BaseException) -> str:
 def serve(connection: Connection) -> None:
     """Answer the gateway until it closes the connection."""
     import ts  # noqa: PLC0415 - the kernel is asked first: this takes seconds
+    from ts import model_service_worker  # noqa: PLC0415
     from ts.model_loader import ModelLoaderFactory  # noqa: PLC0415
-    from ts.model_service_worker import TorchModelServiceWorker  # noqa: PLC0415
 
     metrics = Path(ts.__file__).parent / "configs" / "metrics.yaml"
-    worker = TorchModelServiceWorker("unix", "unused.0", metrics_config=str(metrics))
+    worker = model_service_worker.TorchModelServiceWorker("unix", "unused.0", metrics_config=str(metrics))
 
     def load(request: dict[str, Any]) -> tuple[Any, str, int]:
         """Load as TorchServe's own method does, which keeps the reason of a failure to itself."""
@@ -81,7 +130,12 @@ def serve(connection: Connection) -> None:
             return None, reason_of(error), 500
         return service, "loaded", 200
 
-    worker.load_model = load
+    retrieve_any = model_service_worker.retrieve_msg
+
+    def retrieve(connection: Connection) -> tuple[bytes, Any]:
+        return (PREDICT, connection.requests()) if connection.next_is(PREDICT) else retrieve_any(connection)
+
+    worker.load_model, model_service_worker.retrieve_msg = load, retrieve
     worker.handle_connection(connection)
 
 

@@ -120,7 +120,11 @@ class Version:
             raise
 
     async def ask(
-        self, fields: Sequence[tuple[str, bytes]], timeout_seconds: float, headers: Mapping[str, str] | None = None
+        self,
+        fields: Sequence[tuple[str, bytes]],
+        timeout_seconds: float,
+        headers: Mapping[str, str] | None = None,
+        expected_seconds: float = 0.0,
     ) -> Answer:
         """Return a worker's answer to one request. A caller that is cancelled leaves its answer to be thrown away.
 
@@ -130,6 +134,7 @@ class Version:
         if self._closed:
             raise BackendUnavailable(f"{self.target} is being unloaded")
         batch = self._batch(fields, timeout_seconds, headers or {})
+        batch.expected_seconds = expected_seconds
         self._waiting.append(batch)
         self._pump()
         return await batch.future
@@ -178,13 +183,13 @@ class Version:
         return Batch(self._num_batches, pack_request(self._num_batches, fields, headers), timeout_seconds)
 
     def _pump(self) -> None:
-        """Give what waits to the workers that have room: the one with the least to do, then the furthest with it."""
+        """Give what waits to the workers that have room, in their order of precedence."""
         ready = [slot.worker for slot in self._slots if slot.worker is not None and slot.worker.takes_batches]
         while self._waiting:
             if self._waiting[0].future.done():  # its caller has left
                 self._waiting.popleft()
             elif roomy := [worker for worker in ready if worker.has_room]:
-                worker = min(roomy, key=lambda each: (each.num_in_flight, each.first_since))
+                worker = min(roomy, key=lambda each: each.precedence)
                 worker.send(self._waiting.popleft())
             else:
                 break

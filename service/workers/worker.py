@@ -32,6 +32,7 @@ class Batch:
     number: int
     pieces: Sequence[bytes]
     timeout_seconds: float  # from when it is the first in its worker
+    expected_seconds: float = 0.0  # that it should keep its worker
     future: "asyncio.Future[Answer]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def fail(self, error: BackendError) -> None:
@@ -87,6 +88,18 @@ class Worker:
     def num_in_flight(self) -> int:
         """Return how many batches lie with it."""
         return len(self._in_flight)
+
+    @property
+    def precedence(self) -> tuple[int, float]:
+        """Return what is least for the worker that should get the next batch.
+
+        Of idle ones the last that worked, whose caches and core are warm; else the one that should be free first. One
+        that should have been free long ago may be stuck: it is taken to need as much again as it is late.
+        """
+        if not self._in_flight:
+            return 0, -self.first_since
+        expected_end = self.first_since + sum([batch.expected_seconds for batch in self._in_flight])
+        return 1, abs(expected_end - time.monotonic())
 
     @property
     def takes_batches(self) -> bool:

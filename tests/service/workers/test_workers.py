@@ -21,6 +21,7 @@ pytestmark = pytest.mark.anyio
 
 LIMIT_BYTES = 700_000_000
 SECONDS = 60.0
+HANGS = "time.sleep(600)"
 
 
 @pytest.fixture(scope="module")
@@ -86,17 +87,25 @@ def names_in(folder: Path) -> list[str]:
     return [each.name for each in folder.iterdir()]
 
 
-async def ask(workers: Workers, *items: str, timeout_seconds: float = SECONDS) -> BatchAnswer:
-    return await workers.predict(TARGET, [item.encode() for item in items], BatchOptions(top_k=1), timeout_seconds)
+async def ask(
+    workers: Workers, *items: str, timeout_seconds: float = SECONDS, expected_seconds: float = 0.0
+) -> BatchAnswer:
+    options = BatchOptions(top_k=1, expected_seconds=expected_seconds)
+    return await workers.predict(TARGET, [item.encode() for item in items], options, timeout_seconds)
+
+
+async def pid_of(workers: Workers, *items: str, expected_seconds: float = 0.0) -> int:
+    """Send a batch; return who answered it."""
+    answer = await ask(workers, "pid:", *items, expected_seconds=expected_seconds)
+    assert isinstance(answer.results[0], ItemError)
+    return int(answer.results[0].message)
 
 
 async def pids(workers: Workers) -> set[int]:
     """Return the ids of the workers that answer."""
     found: set[int] = set()
     while len(found) < 2:
-        for answer in await asyncio.gather(*(ask(workers, "pid:", "sleep:0.05") for _ in range(2))):
-            assert isinstance(answer.results[0], ItemError)
-            found.add(int(answer.results[0].message))
+        found.update(await asyncio.gather(*(pid_of(workers, "sleep:0.05") for _ in range(2))))
     return found
 
 
@@ -122,6 +131,23 @@ async def outcomes_beside(workers: Workers, bad: str, timeout_seconds: float) ->
     assert [chosen(other) for other in others] == [i % 4 for i in range(6)]
     (outcome,) = await asyncio.gather(task, return_exceptions=True)
     return outcome
+
+
+async def test_batches_one_after_another_go_to_the_worker_that_is_warm(workers: Workers) -> None:
+    await pids(workers)  # both have worked
+    assert len({await pid_of(workers) for _ in range(6)}) == 1
+
+
+@pytest.mark.parametrize("expected_seconds", [30.0, 0.001])
+async def test_the_next_batch_waits_for_the_worker_that_should_be_free_first(
+    workers: Workers, expected_seconds: float
+) -> None:
+    """The first takes long, or was to be back long ago."""
+    slow = asyncio.create_task(pid_of(workers, "sleep:1.5", expected_seconds=expected_seconds))
+    await asyncio.sleep(0.3)
+    quick = asyncio.create_task(pid_of(workers, "sleep:0.2", expected_seconds=0.2))
+    await asyncio.sleep(0)
+    assert await pid_of(workers) == await quick != await slow
 
 
 async def test_one_that_dies_takes_its_own_batch_alone(workers: Workers, metrics: Metrics) -> None:
@@ -224,7 +250,7 @@ async def test_output_is_logged_and_bounded(workers: Workers, caplog: pytest.Log
         ("print('I see a tunnel'); os.kill(os.getpid(), 11)", HANDLER, "killed by SIGSEGV"),
         ("", "this is no Python", "SyntaxError"),
         ("", "import nothing_that_exists", "nothing_that_exists"),
-        ("time.sleep(600)", HANDLER, "did not answer within 8000 ms"),
+        (HANGS, HANDLER, "did not answer within 8000 ms"),
     ],
 )
 async def test_a_load_that_fails_says_why_and_leaves_nothing(
@@ -232,7 +258,7 @@ async def test_a_load_that_fails_says_why_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     write_archive(tmp_path / FILE, at_load, handler)
-    workers = make_workers(tmp_path, load_timeout_seconds=8)
+    workers = make_workers(tmp_path, load_timeout_seconds=8 if at_load == HANGS else SECONDS)
     await workers.start()
     try:
         with pytest.raises(BackendError, match=words):
