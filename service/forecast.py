@@ -6,12 +6,12 @@ from service.cost import CostModel
 
 STRETCH_BOUNDS = (0.25, 8.0)
 STRETCH_WEIGHT = 0.1
-# By what factor one answer in a hundred takes longer than was foreseen. A queue that is let grow until the forecast
+# By what factor three answers in a thousand take longer than was foreseen. A queue that is let grow until the forecast
 # just meets the deadline misses it half of the time, and what comes too late was computed for nothing.
 MARGIN_START = 1.5
 MARGIN_BOUNDS = (1.1, 4.0)
 MARGIN_STEP = 0.1
-MARGIN_QUANTILE = 0.99
+MARGIN_QUANTILE = 0.997
 # Images that wait anyway are hurt less by a longer batch than by the throughput that short ones cost.
 SHARE_OF_WAIT = 0.25
 
