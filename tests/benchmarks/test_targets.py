@@ -63,6 +63,15 @@ def test_the_better_backend_counts_and_bounds_are_inclusive(tmp_path: Path) -> N
     assert not Line(1, "", 1.1, "<=", 1.0).is_met
 
 
+def test_the_way_through_torchserve_is_the_shorter_one(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    put(results, "grpc/small", "1", 100, p99_ms=12)  # the median of all is half of the 99 %
+    put(results, "grpc/small", "direct-1", 200, p99_ms=6)
+    assert line(lines(results, None), "p50 of grpc above TorchServe").figure == pytest.approx(3.0)
+    put(results, "rest/small", "1", 150, p99_ms=8)
+    assert line(lines(results, None), "p50 of rest above TorchServe").figure == pytest.approx(1.0)
+
+
 def test_a_tail_within_the_spread_of_the_best_peer_is_no_worse(tmp_path: Path) -> None:
     results = Results(tmp_path)
     put(results, "workers/small", "64", 1000, p99_ms=11)  # 11, 12, 13
