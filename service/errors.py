@@ -32,7 +32,7 @@ GatewayError
 └── DeadlineExceeded             504
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -46,8 +46,7 @@ class GatewayError(Exception):
 
     def __str__(self) -> str:
         """Return the sentence with the error's own data in it."""
-        data = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return self.sentence.format(**data)
+        return self.sentence.format(**vars(self))
 
 
 class OverloadError(GatewayError):

@@ -128,7 +128,7 @@ class Metrics:
         self.in_flight_batches = Gauge(
             "torchgate_inflight_batches", "Batches that the backend works on.", VERSION, registry=registry
         )
-        self.rejected = Counter(
+        self.rejected = QuickCounter(
             "torchgate_rejected_total",
             "Requests refused at the door, by reason.",
             ("reason",),

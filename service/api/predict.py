@@ -118,7 +118,7 @@ class PredictApplication:
         self._router = router
         self._shadows = shadows
         self._access = access
-        self._metrics = metrics
+        self._rejected = {code: metrics.rejected.labels(reason) for code, reason in REJECTIONS.items()}
         self._limits = limits
         self._budget = BodyBudget(limits.max_buffered_bytes)
         self._deadlines = Deadlines()
@@ -201,8 +201,8 @@ class PredictApplication:
 
     def _refusal(self, error: Exception, exchange: AnyExchange) -> Answer:
         assert isinstance(error, GatewayError)
-        if reason := REJECTIONS.get(error.code):
-            self._metrics.rejected.labels(reason).inc()
+        if rejected := self._rejected.get(error.code):
+            rejected.inc()
         exchange.error_code = error.code
         return problem(error, exchange.request_id)
 

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]  # status, headers, body
 
 MEDIA_TYPE = "application/problem+json"
+TITLES = {status.value: status.phrase for status in HTTPStatus}  # asking the enumeration takes ten times as long
 
 
 def problem(error: GatewayError, request_id: str) -> Answer:
@@ -27,7 +28,7 @@ def problem(error: GatewayError, request_id: str) -> Answer:
     # Of an error whose status depends on its data, like a handler's, the class still has the status.
     document = {
         "type": "about:blank",
-        "title": HTTPStatus(error.status).phrase,
+        "title": TITLES[error.status],
         "status": error.status,
         "detail": str(error),
         "code": error.code,
