@@ -3,25 +3,20 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
-import psutil
 import pytest
 
-from service.backend import BatchAnswer, BatchOptions, ItemError, Ranking
-from service.errors import BackendError, BackendFailed, BackendTimeout, BackendUnavailable, WorkerDied
+from service.backend import BatchAnswer, ItemError
+from service.errors import BackendFailed, BackendTimeout, WorkerDied
 from service.metrics import Metrics
-from service.settings import Settings
 from service.workers.backend import Workers
-from tests.odd_archive import FILE, HANDLER, TARGET, write_archive
+from tests.odd_archive import FILE, TARGET, write_archive
+from tests.service.workers.odd_workers import SECONDS, ask, chosen, make_workers, until_ready, worker_processes
 
 pytestmark = pytest.mark.anyio
 
 LIMIT_BYTES = 700_000_000
-SECONDS = 60.0
-HANGS = "time.sleep(600)"
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +28,6 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 def metrics() -> Metrics:
     return Metrics()
-
-
-def make_workers(store: Path, metrics: Metrics | None = None, **options: object) -> Workers:
-    fields = {"backend": "workers", "model_store": store, "health_interval_seconds": 0.1, **options}
-    return Workers(Settings.model_validate(fields), metrics or Metrics())
 
 
 @pytest.fixture(scope="module")
@@ -61,39 +51,6 @@ async def workers(running: Workers) -> Workers:
     return running
 
 
-async def until_ready(workers: Workers, num_workers: int) -> None:
-    async with asyncio.timeout(SECONDS):
-        while (await workers.survey())[TARGET].worker_states.get("ready", 0) != num_workers:
-            await asyncio.sleep(0.01)
-
-
-def worker_processes(temporary: Path | None = None) -> list[psutil.Process]:
-    """Return the workers; those of the one gateway whose temporary folder is below `temporary`, if it is given.
-
-    The one that other tests share starts workers at any time: it replaces what they killed.
-    """
-
-    def is_one(process: psutil.Process) -> bool:
-        try:
-            is_ours = temporary is None or process.environ().get("TMPDIR", "").startswith(str(temporary))
-            return is_ours and any("launch.py" in part for part in process.cmdline())
-        except psutil.Error:  # it has ended
-            return False
-
-    return [each for each in psutil.Process().children() if is_one(each)]
-
-
-def names_in(folder: Path) -> list[str]:
-    return [each.name for each in folder.iterdir()]
-
-
-async def ask(
-    workers: Workers, *items: str, timeout_seconds: float = SECONDS, expected_seconds: float = 0.0
-) -> BatchAnswer:
-    options = BatchOptions(top_k=1, expected_seconds=expected_seconds)
-    return await workers.predict(TARGET, [item.encode() for item in items], options, timeout_seconds)
-
-
 async def pid_of(workers: Workers, *items: str, expected_seconds: float = 0.0) -> int:
     """Send a batch; return who answered it."""
     answer = await ask(workers, "pid:", *items, expected_seconds=expected_seconds)
@@ -107,12 +64,6 @@ async def pids(workers: Workers) -> set[int]:
     while len(found) < 2:
         found.update(await asyncio.gather(*(pid_of(workers, "sleep:0.05") for _ in range(2))))
     return found
-
-
-def chosen(answer: BatchAnswer) -> int:
-    (result,) = answer.results
-    assert isinstance(result, Ranking)
-    return result.top_k[0][0]
 
 
 def restarts(metrics: Metrics, reason: str) -> float:
@@ -240,69 +191,3 @@ async def test_output_is_logged_and_bounded(workers: Workers, caplog: pytest.Log
         while not any(record.getMessage().endswith(": xxxxx") for record in caplog.records):
             await asyncio.sleep(0.01)
     assert max(len(record.getMessage()) for record in caplog.records) < 5000
-
-
-@pytest.mark.parametrize(
-    ("at_load", "handler", "words"),
-    [
-        ("raise RuntimeError('the weights are sour')", HANDLER, "the weights are sour"),
-        ("os._exit(7)", HANDLER, "exit status 7"),
-        ("print('I see a tunnel'); os.kill(os.getpid(), 11)", HANDLER, "killed by SIGSEGV"),
-        ("", "this is no Python", "SyntaxError"),
-        ("", "import nothing_that_exists", "nothing_that_exists"),
-        (HANGS, HANDLER, "did not answer within 8000 ms"),
-    ],
-)
-async def test_a_load_that_fails_says_why_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_load: str, handler: str, words: str
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    write_archive(tmp_path / FILE, at_load, handler)
-    workers = make_workers(tmp_path, load_timeout_seconds=8 if at_load == HANGS else SECONDS)
-    await workers.start()
-    try:
-        with pytest.raises(BackendError, match=words):
-            await workers.load(TARGET, FILE, 1)
-        assert await workers.survey() == {}
-        assert worker_processes(tmp_path) == []
-        with pytest.raises(BackendUnavailable):
-            await ask(workers, "class:1")
-    finally:
-        await workers.close()
-
-
-async def test_a_worker_too_large_for_its_bound_does_not_load(tmp_path: Path) -> None:
-    write_archive(tmp_path / FILE)
-    workers = make_workers(tmp_path, worker_max_bytes=1_000_000)
-    await workers.start()
-    with pytest.raises(BackendFailed, match="TORCHGATE_WORKER_MAX_BYTES"):
-        await workers.load(TARGET, FILE, 1)
-    await workers.close()
-
-
-async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    write_archive(tmp_path / FILE)
-    workers = make_workers(tmp_path)
-    await workers.start()
-    loading = asyncio.create_task(workers.load(TARGET, FILE, 2))
-    async with asyncio.timeout(SECONDS):
-        while len(worker_processes(tmp_path)) < 2:
-            await asyncio.sleep(0.001)
-    loading.cancel()
-    await asyncio.gather(loading, return_exceptions=True)
-    assert worker_processes(tmp_path) == []
-    await workers.close()
-    assert names_in(tmp_path) == [FILE]
-
-
-async def test_a_python_without_torchserve_says_so(tmp_path: Path) -> None:
-    write_archive(tmp_path / FILE)
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    bare.chmod(0o700)
-    workers = make_workers(tmp_path, worker_python=str(bare))
-    await workers.start()
-    with pytest.raises(BackendFailed, match="No module named 'ts'"):
-        await workers.load(TARGET, FILE, 1)
-    await workers.close()
