@@ -79,12 +79,10 @@ def decode_plain_png(content: bytes | bytearray, size: Mapping[str, int]) -> Pix
             return None  # broken: decode_image says how
         encoder = Image._getencoder(mode, "raw", (mode, 0, 1))  # noqa: SLF001
         encoder.setimage(image, area)
-        _, status, pixels = encoder.encode(channels * height * width)
-    except (AttributeError, TypeError, ValueError, OSError):  # another Pillow, or not even room for the pixels
+        _, _, pixels = encoder.encode(channels * height * width)
+        return np.frombuffer(pixels, np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
+    except (AttributeError, TypeError, ValueError, OSError, MemoryError):  # another Pillow, or no room for the pixels
         return None
-    if status != 1:
-        return None
-    return np.frombuffer(pixels, np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
 
 
 @cache

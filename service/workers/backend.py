@@ -63,7 +63,7 @@ class Workers:
         The limit counts from when a worker can begin with the batch; one that passes it is killed and replaced.
         """
         fields = [*zip(item_keys(len(items)), items, strict=True), (OPTIONS_KEY, pack_options(options))]
-        answer = await self._version(target).ask(fields, timeout_seconds, expected_seconds=options.expected_seconds)
+        answer = await self._version(target).ask(fields, timeout_seconds, options.expected_seconds)
         if answer.code != 200:
             raise BackendFailed(f"{answer.code}: {answer.message}")
         if answer.status != 200:

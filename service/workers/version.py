@@ -119,22 +119,17 @@ class Version:
             await asyncio.gather(*(self._empty(slot, 0) for slot in new))
             raise
 
-    async def ask(
-        self,
-        fields: Sequence[tuple[str, bytes]],
-        timeout_seconds: float,
-        headers: Mapping[str, str] | None = None,
-        expected_seconds: float = 0.0,
-    ) -> Answer:
-        """Return a worker's answer to one request. A caller that is cancelled leaves its answer to be thrown away.
+    async def ask(self, fields: Sequence[tuple[str, bytes]], timeout_seconds: float, expected_seconds: float) -> Answer:
+        """Return a worker's answer to one request, which should keep it for `expected_seconds`.
+
+        A caller that is cancelled leaves its answer to be thrown away.
 
         Raises:
             BackendError: there is none.
         """
         if self._closed:
             raise BackendUnavailable(f"{self.target} is being unloaded")
-        batch = self._batch(fields, timeout_seconds, headers or {})
-        batch.expected_seconds = expected_seconds
+        batch = self._batch(fields, {}, timeout_seconds, expected_seconds)
         self._waiting.append(batch)
         self._pump()
         return await batch.future
@@ -178,9 +173,16 @@ class Version:
     def _labels(self) -> tuple[str, str]:
         return self.target.model, self.target.version
 
-    def _batch(self, fields: Sequence[tuple[str, bytes]], timeout_seconds: float, headers: Mapping[str, str]) -> Batch:
+    def _batch(
+        self,
+        fields: Sequence[tuple[str, bytes]],
+        headers: Mapping[str, str],
+        timeout_seconds: float,
+        expected_seconds: float = 0.0,
+    ) -> Batch:
         self._num_batches += 1
-        return Batch(self._num_batches, pack_request(self._num_batches, fields, headers), timeout_seconds)
+        pieces = pack_request(self._num_batches, fields, headers)
+        return Batch(self._num_batches, pieces, timeout_seconds, expected_seconds)
 
     def _pump(self) -> None:
         """Give what waits to the workers that have room, in their order of precedence."""
@@ -251,7 +253,7 @@ class Version:
         if slot.leaving is None:
             slot.worker = worker
         try:
-            description = self._batch((), self._load_timeout_seconds, {"describe": "True"})
+            description = self._batch((), {"describe": "True"}, self._load_timeout_seconds)
             async with asyncio.timeout(self._load_timeout_seconds):
                 await worker.load(self.target.model, self._archive, description)
             self._memory.check(worker.loaded_bytes)

@@ -32,7 +32,7 @@ class Batch:
     number: int
     pieces: Sequence[bytes]
     timeout_seconds: float  # from when it is the first in its worker
-    expected_seconds: float = 0.0  # that it should keep its worker
+    expected_seconds: float  # that it should keep its worker; 0 where nobody knows
     future: "asyncio.Future[Answer]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def fail(self, error: BackendError) -> None:

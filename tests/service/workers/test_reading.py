@@ -5,7 +5,6 @@ import socket
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -39,15 +38,6 @@ def sent(pieces: Sequence[bytes]) -> Iterator[socket.socket]:
     thread.join()
 
 
-def in_plain_bytes(value: Any) -> Any:
-    """Return the value with every bytearray as bytes."""
-    if isinstance(value, dict):
-        return {key: in_plain_bytes(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [in_plain_bytes(each) for each in value]
-    return bytes(value) if isinstance(value, bytearray) else value
-
-
 @given(st.lists(st.tuples(FIELDS, HEADERS), min_size=1, max_size=3), st.integers(1, 2000))
 @settings(max_examples=100, deadline=None)
 def test_batches_are_read_as_torchserve_reads_them(
@@ -61,7 +51,7 @@ def test_batches_are_read_as_torchserve_reads_them(
             command, expected = retrieve_msg(theirs)
             assert connection.next_is(PREDICT)
             assert bytes(command) == PREDICT
-            assert connection.requests() == in_plain_bytes(expected)
+            assert connection.requests() == expected
 
 
 @pytest.mark.parametrize("num_bytes", [READ_BYTES - 1, READ_BYTES, 3 * READ_BYTES + 5])
