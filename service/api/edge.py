@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.heads import KnownHeads
 from service.api.ids import new_id
 from service.api.problems import problem, problem_response
 from service.api.protocol import WHEN_GONE, WholeRequest
@@ -62,6 +63,7 @@ class Edge:
         self._app = app
         self._shortcuts = shortcuts
         self.whole_routes = frozenset((method.encode(), path.encode()) for method, path in shortcuts)
+        self.known_heads = KnownHeads()
         self._metrics = metrics
         self._log = log
         self._tracing = tracing
@@ -189,9 +191,9 @@ class WholeExchange(AnyExchange):
     """A request that came in one piece."""
 
     def __init__(self, edge: Edge, request: WholeRequest) -> None:
-        path = request.path.decode()
-        super().__init__(request.method.decode(), path, request.query_string, request.headers)
-        self.route = self.in_progress_as = path
+        head = request.head
+        super().__init__(head.method, head.path, head.query_string, request.headers)
+        self.route = self.in_progress_as = head.path
         self.body = request.body
         self.when_gone = request.when_gone
         self._edge = edge

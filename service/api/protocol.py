@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from service.api.heads import Head, Headers, KnownHeads
+
 KIBIBYTE = 1024
 LAST_LOOK_SECONDS = 0.05  # a loop that was held up rings its timers before it reads what came meanwhile
 UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
@@ -29,23 +31,19 @@ class WholeRequest:
     """A request that came in one piece, answered without a task, a queue and messages of its own.
 
     An application that answers such requests says which by `whole_routes`, their methods and paths, and gets them by
-    `answer_whole`, which must not raise. To the connection a request is what a RequestResponseCycle is: the same
-    attributes say how far it is.
+    `answer_whole`, which must not raise; it may keep heads that came before in `known_heads`. To the connection a
+    request is what a RequestResponseCycle is: the same attributes say how far it is.
     """
 
-    __slots__ = (
-        *("_protocol", "body", "disconnected", "headers", "keep_alive", "method", "path", "query_string"),
-        "response_complete",
-    )
+    __slots__ = ("_protocol", "body", "disconnected", "head", "headers", "keep_alive", "response_complete")
     message_event = _NobodyWaits()
 
-    def __init__(self, protocol: "BoundedHttpProtocol", method: bytes, body: bytes) -> None:
+    def __init__(self, protocol: "BoundedHttpProtocol", head: Head, headers: Headers, body: bytes) -> None:
         self._protocol: BoundedHttpProtocol | None = protocol
-        self.method = method
-        self.path, _, self.query_string = protocol.url.partition(b"?")
-        self.headers = protocol.headers
+        self.head = head
+        self.headers = headers
         self.body = body
-        self.keep_alive = protocol.parser.get_http_version() != "1.0" and protocol.parser.should_keep_alive()
+        self.keep_alive = head.keep_alive
         self.response_complete = False
         self.disconnected = False
 
@@ -58,11 +56,9 @@ class WholeRequest:
         """Send the answer; its headers, with a Content-Length among them, are known to be well-formed."""
         protocol, self._protocol = self._protocol, None  # it leads back here
         assert protocol is not None, "answered twice"
-        pieces = [STATUS_LINE[status]]
-        for name, value in (*protocol.server_state.default_headers, *headers):
-            pieces += (name, b": ", value, b"\r\n")
-        pieces += (b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n", body)
-        protocol.transport.write(b"".join(pieces))
+        lines = b"\r\n".join(map(b": ".join, (*protocol.server_state.default_headers, *headers)))
+        end = b"\r\n\r\n" if self.keep_alive else b"\r\nconnection: close\r\n\r\n"
+        protocol.transport.write(b"".join((STATUS_LINE[status], lines, end, body)))
         self._end(protocol)
         if not self.keep_alive:
             protocol.transport.close()
@@ -96,8 +92,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.when_gone: Callable[[], None] | None = None  # called if the client leaves before its answer
         self.when_stopping: Callable[[], None] | None = None
         self._whole_routes: frozenset[tuple[bytes, bytes]] = getattr(self.app, "whole_routes", frozenset())
+        self._known_heads: KnownHeads | None = getattr(self.app, "known_heads", None)
         # Of a body, as long as all of it may come together with its head.
         self._pieces: list[bytes] | None = None
+        self._data = b""  # what is parsed just now, if a head begins it
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
@@ -127,9 +125,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what came; what is neither body nor the end of a head may not become too much."""
         if self._is_between_messages:
-            data = _without_upgrade(data)
+            if self._answered_by_known_head(data):
+                return
+            self._data = data = _without_upgrade(data)
         self._got_somewhere = False
         super().data_received(data)
+        self._data = b""
         if self._pieces is not None and not self.transport.is_closing():
             self._begin_cycle()  # there is more to come
         if self._got_somewhere:
@@ -179,16 +180,40 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if pieces is None:
             super().on_message_complete()
             return
-        request = WholeRequest(self, self.parser.get_method(), b"".join(pieces))
+        path, _, query_string = self.url.partition(b"?")
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        head = Head(self.parser.get_method().decode(), path.decode(), query_string, self.headers, keep_alive)
+        body = b"".join(pieces)
+        if self._known_heads is not None and self._data:
+            self._known_heads.remember(self._data, head, len(body))
+        self._answer_whole(WholeRequest(self, head, head.headers, body))
+
+    def _answered_by_known_head(self, data: bytes) -> bool:
+        """Answer `data` if it is a whole request with a head that the parser has read before; tell whether it is."""
+        if self._known_heads is None or not self._may_answer_whole() or self.transport.is_closing():
+            return False
+        found = self._known_heads.find(data)
+        if found is None:
+            return False
+        self._unset_keepalive_if_required()
+        self._stop_waiting()
+        self._num_idle_bytes = 0
+        self._answer_whole(WholeRequest(self, *found))
+        return True
+
+    def _answer_whole(self, request: WholeRequest) -> None:
         self.cycle = request  # type: ignore[assignment]
         self.app.answer_whole(request)
+
+    def _may_answer_whole(self) -> bool:
+        # A client that does not read its answers is waited for.
+        return (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
 
     def _may_come_whole(self) -> bool:
         return (
             (self.parser.get_method(), self.url.partition(b"?")[0]) in self._whole_routes
-            and (self.cycle is None or self.cycle.response_complete)
+            and self._may_answer_whole()
             and not self.expect_100_continue
-            and not self.flow.write_paused  # a client that does not read its answers is waited for
         )
 
     def _begin_cycle(self) -> None:
