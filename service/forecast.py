@@ -13,7 +13,7 @@ MARGIN_BOUNDS = (1.1, 4.0)
 MARGIN_STEP = 0.1
 MARGIN_QUANTILE = 0.997
 # Images that wait anyway are hurt less by a longer batch than by the throughput that short ones cost.
-SHARE_OF_WAIT = 0.25
+SHARE_OF_WAIT = 0.5
 
 
 class Forecast:
