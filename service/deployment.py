@@ -70,6 +70,7 @@ class Deployment:
         self.num_failures = 0
         self.has_settled = False  # has been ready, or has failed to be
         self.retry_at = 0.0  # time.monotonic(); after a load that failed
+        self.resize_at = 0.0  # time.monotonic(); after somebody else's scaling was undone
         self.tally = Tally()
         self.quality: Quality | None = None  # from when the contract is known
         self.num_workers = num_workers  # that are wanted

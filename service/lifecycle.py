@@ -91,8 +91,8 @@ class Lifecycle:
         if status.num_workers_wanted == deployment.num_workers:
             if deployment.num_workers_used != deployment.num_workers:  # another gateway has scaled it
                 deployment.use(deployment.num_workers, self._backend)
-        elif now >= deployment.retry_at:
-            deployment.retry_at = now + LONGEST_RETRY_SECONDS
+        elif now >= deployment.resize_at:
+            deployment.resize_at = now + LONGEST_RETRY_SECONDS
             found, wanted = status.num_workers_wanted, deployment.num_workers
             logger.warning("%s has %d workers; wanted are %d", deployment.target, found, wanted)
             try:

@@ -188,6 +188,11 @@ async def test_the_number_of_workers_is_put_right(tmp_path: Path) -> None:
             while rig.control.registered[DIGITS] != 2:
                 await asyncio.sleep(0.01)
         assert ("scale", DIGITS) in rig.control.calls
+        # That it is left alone for a while now is about its size, not about workers that die and come back.
+        rig.control.num_ready = 0
+        await rig.until_state("1.0", "unavailable")
+        rig.control.num_ready = None
+        await rig.until_state("1.0", "ready")
 
 
 async def test_what_another_gateway_loads_is_waited_for_and_not_replaced(tmp_path: Path) -> None:
