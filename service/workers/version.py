@@ -258,9 +258,9 @@ class Version:
                 await worker.load(self.target.model, self._archive, description)
             self._memory.check(worker.loaded_bytes)
         except BaseException as error:
+            await worker.close()  # where that is cancelled, whoever empties the slot finds the worker in it
             if slot.worker is worker:
                 slot.worker = None
-            await worker.close()
             if isinstance(error, TimeoutError):
                 limit = f"{self._load_timeout_seconds:g} s"
                 raise BackendFailed(f"a worker did not load {self.target} within {limit}") from error

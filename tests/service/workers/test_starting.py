@@ -2,8 +2,10 @@
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from service.errors import BackendError, BackendFailed, BackendUnavailable
@@ -46,6 +48,23 @@ async def test_a_load_that_fails_says_why_and_leaves_nothing(
             await ask(workers, "class:1")
     finally:
         await workers.close()
+
+
+async def test_a_load_that_passes_both_limits_in_one_turn_of_the_loop_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    write_archive(tmp_path / FILE, HANGS)
+    workers = make_workers(tmp_path, load_timeout_seconds=3)
+    await workers.start()
+    loop = asyncio.get_running_loop()
+    pids: list[int] = []
+    loop.call_later(2, lambda: pids.extend(each.pid for each in worker_processes(tmp_path)))
+    loop.call_later(2.5, time.sleep, 1)  # the worker's own limit began milliseconds after that of the load
+    with pytest.raises(BackendError):
+        await workers.load(TARGET, FILE, 1)
+    assert [psutil.pid_exists(pid) for pid in pids] == [False]
+    await workers.close()
 
 
 async def test_a_worker_too_large_for_its_bound_does_not_load(tmp_path: Path) -> None:
