@@ -85,10 +85,32 @@ def test_a_signal_ends_all_processes_after_a_checkpoint(run: Run, start: Start) 
 def test_a_signal_before_the_first_step_promises_no_checkpoint(run: Run, start: Start) -> None:
     training = start()
     until(lambda: len(workers(training)) == 2, seconds=100)
+    begun = workers(training)
     training.send_signal(signal.SIGTERM)
     _, err = training.communicate(timeout=120)
     assert training.returncode == 143
+    assert not [process for process in begun if process.is_running()]
     assert err.splitlines()[-1] == "error: training was stopped; it has left no checkpoint"
+
+
+ENDS_ITS_CHILDREN = """
+import signal, subprocess, sys
+from training.parallel import launch
+launch.STOP_SECONDS = 1
+sleeps = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
+deaf = [sys.executable, "-c", sleeps[2].replace("import time", "import signal, time; signal.signal(15, lambda *_: 0)")]
+begun = [subprocess.Popen(each, stdout=subprocess.PIPE) for each in (sleeps, deaf)]
+for each in begun:
+    each.stdout.readline()
+launch.end_children(signal.SIGTERM)
+print([each.wait(0) for each in begun])
+"""
+
+
+def test_processes_that_the_agent_does_not_know_yet_are_ended_too() -> None:
+    command = [sys.executable, "-c", ENDS_ITS_CHILDREN]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stdout == "[0, 0]\n", ended.stderr
 
 
 def test_processes_end_with_the_command_that_is_killed(run: Run, start: Start) -> None:

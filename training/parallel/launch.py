@@ -11,9 +11,10 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import psutil
 import torch
 from torch.distributed import DistError
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
@@ -26,6 +27,8 @@ from training.engine.checkpoint import Checkpoints
 from training.engine.interruption import LAUNCHED, SIGNALS, heeded
 from training.errors import SettingError, TrainingError, WorkersError
 from training.parallel.options import ParallelOptions
+
+STOP_SECONDS = 30  # for a checkpoint, as the agent gives those that it knows
 
 
 def launch(arguments: Sequence[str], run: Run, options: ParallelOptions, device: torch.device) -> None:
@@ -53,6 +56,7 @@ def launch(arguments: Sequence[str], run: Run, options: ParallelOptions, device:
         except (RendezvousError, DistError) as error:
             raise WorkersError(f"the nodes did not meet at {config.rdzv_endpoint}: {error}") from error
         except SignalException as error:
+            end_children(error.sigval)
             paths = Checkpoints(run.checkpoints, 1).paths()
             rest = f"--resume goes on from its newest checkpoint, {paths[-1]}" if paths else "it has left no checkpoint"
             raise SIGNALS[error.sigval](f"training was stopped; {rest}") from error
@@ -78,6 +82,18 @@ def launch_config(job: str, options: ParallelOptions, num_processes: int, logs: 
         local_addr="localhost" if options.rendezvous is None or options.rendezvous.startswith("localhost:") else None,
         logs_specs=DefaultLogsSpecs(log_dir=logs),
     )
+
+
+def end_children(number: signal.Signals) -> None:
+    """End what the agent had started and did not know yet when the signal came: it ends only what it knows."""
+    left = psutil.Process().children()
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+    _, left = psutil.wait_procs(left, STOP_SECONDS)
+    for process in left:
+        process.kill()
+    psutil.wait_procs(left)
 
 
 def check_started(options: ParallelOptions) -> None:
