@@ -195,7 +195,9 @@ def markdown(found: Profile) -> str:
                 for column in columns
             )
             lines.append(f"| {name} | {' | '.join(cells)} |")
-    if any(each.operator == NAMELESS and each.share > MOST_NAMELESS for size in sizes for each in size.operators):
+    is_optimized = any(each["form"].startswith("optimized") for each in found.forms)
+    rows = (each for size in sizes for each in size.operators)
+    if is_optimized and any(each.operator == NAMELESS and each.share > MOST_NAMELESS for each in rows):
         lines += ["", NOTE]
     return "\n".join(lines)
 

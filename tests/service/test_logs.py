@@ -109,7 +109,7 @@ async def test_the_last_of_several_batches_is_the_one_that_was_waited_for(
     async with running_gateway(tmp_path, slow_request_ms=100, log_level="warning", max_batch_size=1) as rig:
         first = await rig.fill_the_slot()
         form = [("file", (name, b"class:1", "image/png")) for name in ("1", "2")]
-        both = asyncio.create_task(rig.client.post("/predict", files=form, headers={"X-Deadline-Ms": "400"}))
+        both = asyncio.create_task(rig.client.post("/predict", files=form, headers={"X-Deadline-Ms": "2000"}))
         await rig.until_queued(2)
         rig.backend.slow[Target("digits", "1.0")] = 0.01
         rig.backend.release()

@@ -130,6 +130,7 @@ async def test_a_broken_archive_fails_alone_and_is_opened_once_it_is_whole(tmp_p
         rig.control.contracts.update(contracts)
         await rig.until_ready()
         assert (await rig.predict(b"class:1")).status_code == 200
+        await rig.until_state("1.0-int8-dynamic", "failed")
         assert await rig.states() == {"1.0": "ready", "1.0-int8-dynamic": "failed"}
         broken = await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})
         assert (broken.status_code, broken.json()["code"]) == (503, "not_ready")
@@ -149,6 +150,7 @@ async def test_an_archive_that_breaks_its_reader_fails_alone(tmp_path: Path) -> 
     async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
         rig.control.contracts.update(contracts)
         await rig.until_ready()
+        await rig.until_state("1.0-int8-dynamic", "failed")
         assert await rig.states() == {"1.0": "ready", "1.0-int8-dynamic": "failed"}
         broken = await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})
         assert (broken.status_code, broken.json()["code"]) == (503, "not_ready")

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,15 @@ def everything(config: Config) -> TrainConfig:
     )
 
 
+@pytest.fixture
+def no_nohup() -> Iterator[None]:
+    """SIGHUP ends processes, whatever the tests themselves were started with."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("no_nohup")
 @pytest.mark.parametrize(
     ("number", "error", "schedule"),
     [
