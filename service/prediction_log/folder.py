@@ -8,7 +8,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,8 @@ PARTIAL = re.compile(r"\..*\.parquet\.partial")
 LOCK_FILE = ".lock"
 # Of a full log, at least: what rotates is a file, and merging needs room for its result beside what it is made of.
 LEAST_FILES = 16
+# Of every Parquet file; one that was not written to its end cannot be read at all.
+END = b"PAR1"
 FILE_MODE, FOLDER_MODE = 0o640, 0o750  # an id lets whoever reads it give feedback
 
 
@@ -56,15 +58,16 @@ def merged_name(files: Iterable[LogFile]) -> str:
     return f"{first.kind}-{first.stamp}-{first.writer}-{first.first:08d}-{last.last:08d}.parquet"
 
 
-def superseded(files: Iterable[LogFile]) -> Iterator[LogFile]:
-    """Give the files whose rows another one has as well."""
+def superseded(files: Iterable[LogFile]) -> dict[LogFile, LogFile]:
+    """Return the files whose rows another one has as well, each with that one."""
+    found = {}
     covers: LogFile | None = None
     for file in sorted(files, key=lambda each: (each.kind, each.writer, each.first, -each.last)):
-        same = covers is not None and (covers.kind, covers.writer) == (file.kind, file.writer)
-        if same and covers is not None and file.last <= covers.last:
-            yield file
+        if covers and (covers.kind, covers.writer) == (file.kind, file.writer) and file.last <= covers.last:
+            found[file] = covers
         else:
             covers = file
+    return found
 
 
 class LogFolder:
@@ -89,25 +92,52 @@ class LogFolder:
         return sorted(found, key=lambda file: (file.stamp, file.name))
 
     def place(self, name: str, content: memoryview) -> None:
-        """Put in a file, whole or not at all; the oldest ones go where there is no room for it."""
+        """Put in a file, whole or not at all; the oldest ones go where there is no room for it.
+
+        A gateway that is killed leaves it there. So that this takes no longer with a slow disk, `sync` is for later.
+        """
         with self._alone():
+            self._delete_partial()
             self._make_room(content.nbytes)
             partial = self.path / f".{name}.partial"
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
                 with os.fdopen(os.open(partial, flags, FILE_MODE), "wb") as file:
                     file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())  # else a machine that dies may keep the name and lose the bytes
                 partial.rename(self.path / name)
             except BaseException:
                 partial.unlink(missing_ok=True)
                 raise
 
+    def sync(self, names: Iterable[str]) -> None:
+        """Return when these files, as far as they are still there, outlive the machine. Takes as long as the disk."""
+        for name in names:
+            with suppress(FileNotFoundError):
+                _sync(self.path / name)
+        _sync(self.path)
+
     def tidy(self) -> None:
-        """Delete what nobody needs: rows that another file has as well, and what dead writers left half written."""
-        with self._alone():
-            self._tidy()
+        """Delete files whose rows another one has as well, once that one outlives the machine."""
+        useless = superseded(self.files())
+        if useless:
+            self.sync({file.name for file in useless.values()})
+        for file in useless:
+            (self.path / file.name).unlink(missing_ok=True)
+
+    def delete_torn(self) -> int:
+        """Delete files without an end, which a machine that died has left; return how many there were."""
+        torn = [file.name for file in self.files() if not self._has_end(file)]
+        for name in torn:
+            (self.path / name).unlink(missing_ok=True)
+        return len(torn)
+
+    def _has_end(self, file: LogFile) -> bool:
+        try:
+            with (self.path / file.name).open("rb") as content:
+                content.seek(max(file.num_bytes - len(END), 0))
+                return content.read() == END
+        except FileNotFoundError:
+            return True  # there was no room for it any more
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -123,30 +153,27 @@ class LogFolder:
     def _make_room(self, num_bytes: int) -> None:
         if num_bytes > self._max_bytes:
             raise OSError(f"{num_bytes} bytes are more than the whole log may have")
-        files = self._tidy()
+        files = self.files()
         excess = sum(file.num_bytes for file in files) + num_bytes - self._max_bytes
-        for file in files:
+        if excess <= 0:
+            return
+        useless = superseded(files)
+        for file in sorted(files, key=lambda each: each not in useless):  # the order of time stays
             if excess <= 0:
                 return
             (self.path / file.name).unlink(missing_ok=True)
             excess -= file.num_bytes
 
-    def _tidy(self) -> list[LogFile]:
-        """Return the files that are left."""
+    def _delete_partial(self) -> None:
+        """Delete what dead writers left half written."""
         for name in os.listdir(self.path):  # noqa: PTH208 - names are all that is wanted
             if PARTIAL.fullmatch(name):  # who writes one holds the lock
                 (self.path / name).unlink(missing_ok=True)
-        files = self.files()
-        useless = set(superseded(files))
-        if useless:
-            self._sync()  # the names of those that have the rows, too, must outlive the machine
-        for file in useless:
-            (self.path / file.name).unlink(missing_ok=True)
-        return [file for file in files if file not in useless]
 
-    def _sync(self) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -166,8 +166,9 @@ class ParquetLog:
     def _place(self, kind: Kind, at: float, content: Content) -> None:
         if not content.num_rows:
             return
+        name = file_name(kind, at, self._writer, next(self._numbers))
         try:
-            self._folder.place(file_name(kind, at, self._writer, next(self._numbers)), content.data)
+            self._folder.place(name, content.data)
         except OSError as error:
             self._failed.inc(content.num_rows)
             if self._num_lost is None:
@@ -179,7 +180,7 @@ class ParquetLog:
         if self._num_lost is not None:
             logger.warning("the prediction log is written again; %d rows were lost", self._num_lost)
             self._num_lost = None
-        self._merger.written()
+        self._merger.written(name)
 
 
 def _num_bytes(images: Images) -> int:

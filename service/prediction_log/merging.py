@@ -1,8 +1,9 @@
-"""A thread that makes few files of many: what is written twice a second would fill the folder with small ones."""
+"""A thread for what may take long: it sees that files outlive the machine, and makes few of many small ones."""
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 
 from service.prediction_log.columns import merged
 from service.prediction_log.folder import LEAST_FILES, LogFile, LogFolder, merged_name
@@ -42,7 +43,7 @@ def _level(file: LogFile) -> int:
 
 
 class Merger:
-    """Merges one writer's files whenever it has written a number of them."""
+    """Syncs one writer's files, and merges them whenever it has written a number of them."""
 
     def __init__(self, folder: LogFolder, writer: str, max_bytes: int) -> None:
         self._folder = folder
@@ -50,34 +51,59 @@ class Merger:
         self._most_bytes = min(MOST_MERGED_BYTES, max_bytes // LEAST_FILES)
         self._wanted = threading.Event()
         self._is_closing = False
-        self._num_written = 0
+        self._unsynced: deque[str] = deque()
+        self._num_unmerged = 0
         self._thread = threading.Thread(target=self._run, name="prediction-log-merger", daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
-    def written(self) -> None:
+    def written(self, name: str) -> None:
         """Take in that there is another file."""
-        self._num_written += 1
-        if not self._num_written % FAN_IN:
-            self._wanted.set()
+        self._unsynced.append(name)
+        self._wanted.set()
 
     def close(self, seconds: float) -> None:
-        """Stop after the merge that is going on, if that ends within so many seconds."""
+        """Stop after what is going on, if that ends within so many seconds."""
         self._is_closing = True
         self._wanted.set()
         self._thread.join(seconds)
 
     def _run(self) -> None:
+        self._heed(self._recover)
         while not self._is_closing:
             self._wanted.wait()
             self._wanted.clear()
-            try:
-                while not self._is_closing and self._merge():
-                    pass
-            except OSError as error:  # what it was made of is still there, and is tried again with the next files
-                logger.warning("files of the prediction log stay unmerged for now: %s", error)
+            self._heed(self._sync)
+            if self._num_unmerged >= FAN_IN:
+                self._num_unmerged = 0
+                self._heed(self._merge_all)
+        self._heed(self._sync)
+
+    def _heed(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # no folder, no files
+        except OSError as error:  # every row is still there
+            logger.warning("files of the prediction log stay unmerged, or may not outlive the machine: %s", error)
+
+    def _recover(self) -> None:
+        """Clear up after gateways and machines that died."""
+        if num_torn := self._folder.delete_torn():
+            logger.warning("%d files of the prediction log had no end, as after a power failure: deleted", num_torn)
+        self._folder.tidy()
+
+    def _sync(self) -> None:
+        names = [self._unsynced.popleft() for _ in range(len(self._unsynced))]
+        self._num_unmerged += len(names)
+        if names:
+            self._folder.sync(names)
+
+    def _merge_all(self) -> None:
+        while not self._is_closing and self._merge():
+            pass
 
     def _merge(self) -> bool:
         """Merge some files; return whether there were any."""
@@ -89,5 +115,5 @@ class Merger:
         except FileNotFoundError:
             return True  # it was the oldest, and there was no room for it any more
         self._folder.place(merged_name(group), content.data)
-        self._folder.tidy()
+        self._folder.tidy()  # when it is synced
         return True

@@ -2,6 +2,8 @@
 
 import contextlib
 import hashlib
+import os
+import threading
 import time
 from pathlib import Path
 
@@ -84,8 +86,47 @@ def test_what_a_dead_writer_left_is_tidied_up(tmp_path: Path) -> None:
     (tmp_path / ".predictions-x.parquet.partial").write_bytes(b"x")
     (tmp_path / "notes.txt").write_bytes(b"x")
     folder.tidy()
+    folder.place(_name(5, 5), memoryview(b"x"))
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {_name(1, 3), _name(4, 4), _name(4, 4, "bbbbbbbb"), "notes.txt", ".lock"}
+    assert left == {_name(1, 3), _name(4, 4), _name(5, 5), _name(4, 4, "bbbbbbbb"), "notes.txt", ".lock"}
+
+
+def test_what_a_dead_machine_left_is_found_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number, content in enumerate((b"", b"PAR1 and no end", b"PAR1 and an end PAR1"), 1):
+        (tmp_path / _name(number, number)).write_bytes(content)
+    log = ParquetLog(tmp_path, MAX_BYTES, 1, "none", Metrics())
+    log.start()
+    log.close()
+    assert [path.name for path in tmp_path.glob("*.parquet")] == [_name(3, 3)]
+    assert [each.getMessage()[:2] for each in caplog.records] == ["2 "]
+
+
+def test_a_disk_that_takes_its_time_keeps_no_row_from_its_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, may_sync, synced = os.fsync, threading.Event(), set[str]()
+
+    def slowly(descriptor: int) -> None:
+        may_sync.wait(60)
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        sync(descriptor)
+
+    monkeypatch.setattr("os.fsync", slowly)
+    monkeypatch.setattr("service.prediction_log.log.GATHER_SECONDS", 0)
+    metrics = Metrics()
+    log = ParquetLog(tmp_path, MAX_BYTES, 1, "none", metrics)
+    log.start()
+    deadline = time.monotonic() + 30
+    for number in range(3):
+        put(log, number)
+        while outcome(metrics, "written") <= number:
+            assert time.monotonic() < deadline
+            time.sleep(0.0005)
+        assert [int(row["id"], 16) for row in rows(tmp_path, "predictions")] == list(range(number + 1))
+    assert not synced
+    may_sync.set()
+    log.close()
+    assert synced == {tmp_path.name, *(path.name for path in tmp_path.glob("*.parquet"))}
 
 
 def _name(first: int, last: int, writer: str = "aaaaaaaa") -> str:
