@@ -78,11 +78,18 @@ def url_in(log: Path) -> str:
     raise AssertionError(log.read_text())
 
 
-def until_ready(url: str, log: Path) -> None:
+def until_ready(url: str, log: Path, status: int = 200) -> None:
     deadline = time.monotonic() + 120
-    while httpx.get(f"{url}/readyz", timeout=10, trust_env=False).status_code != 200:
+    while answered(url, log) != status:
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.1)
+
+
+def answered(url: str, log: Path) -> int:
+    try:
+        return httpx.get(f"{url}/readyz", timeout=10, trust_env=False).status_code
+    except httpx.TransportError as error:
+        raise AssertionError(log.read_text()) from error
 
 
 def test_it_answers_and_ctrl_c_leaves_nothing(trained: Trained) -> None:
@@ -130,9 +137,7 @@ def test_a_torchserve_that_dies_is_started_again(trained: Trained) -> None:
         until_ready(url, log)
         for each in filter(is_java, family(process)):
             each.kill()
-        deadline = time.monotonic() + 60
-        while httpx.get(f"{url}/readyz", timeout=10, trust_env=False).status_code != 503:
-            assert time.monotonic() < deadline, log.read_text()
+        until_ready(url, log, 503)
         until_ready(url, log)
         os.killpg(process.pid, signal.SIGINT)
         process.wait(40)
