@@ -63,9 +63,10 @@ class KnownHeads:
             and (LENGTH, digits) in head.headers
             and b"transfer-encoding" not in names
             and UNIQUE.isdisjoint(names)
+            and b"boundary=" not in data[:begin]  # a form's, new in every request
         ):
             if len(self._heads) >= MOST_HEADS:
-                self._heads.clear()
+                del self._heads[next(iter(self._heads))]  # the oldest
             self._heads[before, rest] = head
 
 

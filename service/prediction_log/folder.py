@@ -78,7 +78,11 @@ class LogFolder:
         self._max_bytes = max_bytes
 
     def files(self) -> list[LogFile]:
-        """Return the files that are there, those that came first at the front."""
+        """Return all files that are there, those that came first at the front."""
+        with self._alone():  # else one may be missed, and another that was placed after it seen
+            return self._files()
+
+    def _files(self) -> list[LogFile]:
         found = []
         with os.scandir(self.path) as entries:
             for entry in entries:
@@ -111,33 +115,43 @@ class LogFolder:
 
     def sync(self, names: Iterable[str]) -> None:
         """Return when these files, as far as they are still there, outlive the machine. Takes as long as the disk."""
+        failed: OSError | None = None
         for name in names:
-            with suppress(FileNotFoundError):
+            try:
                 _sync(self.path / name)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                failed = error
         _sync(self.path)
+        if failed is not None:
+            raise failed
 
     def tidy(self) -> None:
         """Delete files whose rows another one has as well, once that one outlives the machine."""
-        useless = superseded(self.files())
-        if useless:
-            self.sync({file.name for file in useless.values()})
-        for file in useless:
-            (self.path / file.name).unlink(missing_ok=True)
+        useless = superseded(self._files())
+        if not useless:
+            return
+        self.sync({file.name for file in useless.values()})
+        with self._alone():
+            for file, other in superseded(self._files()).items():
+                if useless.get(file) == other:
+                    (self.path / file.name).unlink(missing_ok=True)
 
     def delete_torn(self) -> int:
         """Delete files without an end, which a machine that died has left; return how many there were."""
-        torn = [file.name for file in self.files() if not self._has_end(file)]
-        for name in torn:
-            (self.path / name).unlink(missing_ok=True)
-        return len(torn)
+        num_torn = 0
+        for file in self._files():
+            with suppress(OSError):  # what cannot be read now may be another time
+                if not self._has_end(file):
+                    (self.path / file.name).unlink()
+                    num_torn += 1
+        return num_torn
 
     def _has_end(self, file: LogFile) -> bool:
-        try:
-            with (self.path / file.name).open("rb") as content:
-                content.seek(max(file.num_bytes - len(END), 0))
-                return content.read() == END
-        except FileNotFoundError:
-            return True  # there was no room for it any more
+        with (self.path / file.name).open("rb") as content:
+            content.seek(max(file.num_bytes - len(END), 0))
+            return content.read() == END
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -153,12 +167,9 @@ class LogFolder:
     def _make_room(self, num_bytes: int) -> None:
         if num_bytes > self._max_bytes:
             raise OSError(f"{num_bytes} bytes are more than the whole log may have")
-        files = self.files()
+        files = self._files()
         excess = sum(file.num_bytes for file in files) + num_bytes - self._max_bytes
-        if excess <= 0:
-            return
-        useless = superseded(files)
-        for file in sorted(files, key=lambda each: each not in useless):  # the order of time stays
+        for file in files:
             if excess <= 0:
                 return
             (self.path / file.name).unlink(missing_ok=True)

@@ -13,6 +13,8 @@ logger = logging.getLogger(__name__)
 # Of one level: 32 files of half a second are one of 16 s, 32 of these one of nine minutes.
 FAN_IN = 32
 MOST_MERGED_BYTES = 4 * 1024 * 1024  # of rows without images 200,000, which take 77 MiB of memory meanwhile
+# Names that wait for the disk; of more, the oldest are left to the kernel, which writes them half a minute later.
+MOST_UNSYNCED = 4096
 
 
 def due(files: Iterable[LogFile], most_bytes: int) -> Sequence[LogFile]:
@@ -51,7 +53,7 @@ class Merger:
         self._most_bytes = min(MOST_MERGED_BYTES, max_bytes // LEAST_FILES)
         self._wanted = threading.Event()
         self._is_closing = False
-        self._unsynced: deque[str] = deque()
+        self._unsynced: deque[str] = deque(maxlen=MOST_UNSYNCED)
         self._num_unmerged = 0
         self._thread = threading.Thread(target=self._run, name="prediction-log-merger", daemon=True)
 
@@ -69,24 +71,30 @@ class Merger:
         self._is_closing = True
         self._wanted.set()
         self._thread.join(seconds)
+        if self._thread.is_alive():
+            logger.error("the prediction log's last files may not outlive the machine: its disk takes too long")
 
     def _run(self) -> None:
-        self._heed(self._recover)
-        while not self._is_closing:
-            self._wanted.wait()
-            self._wanted.clear()
+        try:
+            self._heed(self._recover)
+            while not self._is_closing:
+                self._wanted.wait()
+                self._wanted.clear()
+                self._heed(self._sync)
+                if self._num_unmerged >= FAN_IN:
+                    self._num_unmerged = 0
+                    self._heed(self._merge_all)
             self._heed(self._sync)
-            if self._num_unmerged >= FAN_IN:
-                self._num_unmerged = 0
-                self._heed(self._merge_all)
-        self._heed(self._sync)
+        except BaseException:
+            logger.exception("files of the prediction log are neither synced nor merged any more")
+            raise
 
     def _heed(self, work: Callable[[], None]) -> None:
         try:
             work()
         except (FileNotFoundError, NotADirectoryError):
             pass  # no folder, no files
-        except OSError as error:  # every row is still there
+        except OSError as error:
             logger.warning("files of the prediction log stay unmerged, or may not outlive the machine: %s", error)
 
     def _recover(self) -> None:
@@ -107,6 +115,7 @@ class Merger:
 
     def _merge(self) -> bool:
         """Merge some files; return whether there were any."""
+        self._folder.tidy()  # of two that have the same rows, the wrong one would be merged
         group = due([file for file in self._folder.files() if file.writer == self._writer], self._most_bytes)
         if not group:
             return False
@@ -114,6 +123,8 @@ class Merger:
             content = merged(self._folder.path / file.name for file in group)
         except FileNotFoundError:
             return True  # it was the oldest, and there was no room for it any more
-        self._folder.place(merged_name(group), content.data)
-        self._folder.tidy()  # when it is synced
+        name = merged_name(group)
+        self._folder.place(name, content.data)
+        self._folder.sync([name])
+        self._folder.tidy()
         return True

@@ -83,7 +83,7 @@ def pairs(draw: st.DrawFn) -> tuple[bytes, bytes]:
     return one + draw(BODIES), other + draw(BODIES)
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(pairs())
 @example((REQUEST, REQUEST.replace(b": 7", b": 8") + b"2"))
 @example((PLAIN + b"class:1" + REQUEST, PLAIN + b"class:2"))

@@ -1,6 +1,7 @@
 """The prediction log on disk: few files, whole at every moment, within their bound, nothing lost or twice."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import threading
@@ -66,17 +67,54 @@ def test_many_small_files_become_few(tmp_path: Path, monkeypatch: pytest.MonkeyP
     metrics, folder = Metrics(), tmp_path / "log"
     log = ParquetLog(folder, 2**30, 1, "none", metrics)
     log.start()
+    write_one_by_one(log, metrics, 0, 100)
     deadline = time.monotonic() + 60
-    for number in range(100):
-        put(log, number)
-        while outcome(metrics, "written") <= number:
-            assert time.monotonic() < deadline
-            time.sleep(0.0005)
     while len(list(folder.glob("*.parquet"))) > 12:  # three levels of at most three, and those of one merge
         assert time.monotonic() < deadline
         time.sleep(0.01)
     log.close()
     assert [int(row["id"], 16) for row in rows(folder, "predictions")] == list(range(100))
+
+
+def write_one_by_one(log: ParquetLog, metrics: Metrics, begin: int, end: int) -> None:
+    """Have a file written for each of some answers."""
+    deadline = time.monotonic() + 60
+    for number in range(begin, end):
+        put(log, number)
+        while outcome(metrics, "written") <= number:
+            assert time.monotonic() < deadline
+            time.sleep(0.0005)
+
+
+def test_what_was_merged_goes_once_the_disk_has_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync, are_whole = os.fsync, list[bool]()
+
+    def fails_once(descriptor: int) -> None:
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        here = LogFolder(tmp_path, 1).files()
+        for each in here:
+            if each.name == name and each.num_parts > 1:
+                parts = [file for file in here if each.first <= file.first <= file.last <= each.last and file != each]
+                are_whole.append(sum(file.num_parts for file in parts) == each.num_parts)
+                if len(are_whole) == 1:
+                    raise OSError(errno.EIO, "the disk is ill")
+        sync(descriptor)
+
+    monkeypatch.setattr("os.fsync", fails_once)
+    monkeypatch.setattr(merging, "FAN_IN", 4)
+    monkeypatch.setattr("service.prediction_log.log.GATHER_SECONDS", 0)
+    metrics = Metrics()
+    log = ParquetLog(tmp_path, 2**30, 1, "none", metrics)
+    log.start()
+    write_one_by_one(log, metrics, 0, 40)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("*.parquet"))) > 10:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    log.close()
+    assert len(are_whole) > 8
+    assert all(are_whole)
+    assert [int(row["id"], 16) for row in rows(tmp_path, "predictions")] == list(range(40))
 
 
 def test_what_a_dead_writer_left_is_tidied_up(tmp_path: Path) -> None:
@@ -116,16 +154,14 @@ def test_a_disk_that_takes_its_time_keeps_no_row_from_its_readers(
     metrics = Metrics()
     log = ParquetLog(tmp_path, MAX_BYTES, 1, "none", metrics)
     log.start()
-    deadline = time.monotonic() + 30
-    for number in range(3):
-        put(log, number)
-        while outcome(metrics, "written") <= number:
-            assert time.monotonic() < deadline
-            time.sleep(0.0005)
-        assert [int(row["id"], 16) for row in rows(tmp_path, "predictions")] == list(range(number + 1))
-    assert not synced
-    may_sync.set()
-    log.close()
+    try:
+        for number in range(3):
+            write_one_by_one(log, metrics, number, number + 1)
+            assert [int(row["id"], 16) for row in rows(tmp_path, "predictions")] == list(range(number + 1))
+        assert not synced
+    finally:
+        may_sync.set()
+        log.close()
     assert synced == {tmp_path.name, *(path.name for path in tmp_path.glob("*.parquet"))}
 
 

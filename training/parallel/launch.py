@@ -29,6 +29,7 @@ from training.errors import SettingError, TrainingError, WorkersError
 from training.parallel.options import ParallelOptions
 
 STOP_SECONDS = 30  # for a checkpoint, as the agent gives those that it knows
+KILL_SECONDS = 10  # until a process that was killed is gone
 
 
 def launch(arguments: Sequence[str], run: Run, options: ParallelOptions, device: torch.device) -> None:
@@ -90,10 +91,12 @@ def end_children(number: signal.Signals) -> None:
     for process in left:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(number)
-    _, left = psutil.wait_procs(left, STOP_SECONDS)
+    with suppress(SignalException):  # another one does not wait
+        _, left = psutil.wait_procs(left, STOP_SECONDS)
     for process in left:
-        process.kill()
-    psutil.wait_procs(left)
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, KILL_SECONDS)
 
 
 def check_started(options: ParallelOptions) -> None:

@@ -59,8 +59,12 @@ async def test_a_load_that_passes_both_limits_in_one_turn_of_the_loop_leaves_not
     await workers.start()
     loop = asyncio.get_running_loop()
     pids: list[int] = []
-    loop.call_later(2, lambda: pids.extend(each.pid for each in worker_processes(tmp_path)))
-    loop.call_later(2.5, time.sleep, 1)  # the worker's own limit began milliseconds after that of the load
+
+    def hold_the_loop() -> None:
+        pids.extend(each.pid for each in worker_processes(tmp_path))
+        time.sleep(1)
+
+    loop.call_later(2.5, hold_the_loop)  # the worker's own limit began milliseconds after that of the load
     with pytest.raises(BackendError):
         await workers.load(TARGET, FILE, 1)
     assert [psutil.pid_exists(pid) for pid in pids] == [False]
