@@ -138,6 +138,15 @@ class LogFolder:
                 if useless.get(file) == other:
                     (self.path / file.name).unlink(missing_ok=True)
 
+    def withdraw(self, name: str) -> None:
+        """Delete a merged file that could not be synced, unless those that it was made of are gone.
+
+        Syncing it again would succeed and mean nothing: the kernel tells of a failed write once.
+        """
+        with self._alone():
+            if any(other.name == name for other in superseded(self._files()).values()):
+                (self.path / name).unlink()
+
     def delete_torn(self) -> int:
         """Delete files without an end, which a machine that died has left; return how many there were."""
         num_torn = 0

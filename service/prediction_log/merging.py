@@ -125,6 +125,10 @@ class Merger:
             return True  # it was the oldest, and there was no room for it any more
         name = merged_name(group)
         self._folder.place(name, content.data)
-        self._folder.sync([name])
+        try:
+            self._folder.sync([name])
+        except OSError:
+            self._folder.withdraw(name)
+            raise
         self._folder.tidy()
         return True

@@ -87,7 +87,7 @@ def write_one_by_one(log: ParquetLog, metrics: Metrics, begin: int, end: int) ->
 
 
 def test_what_was_merged_goes_once_the_disk_has_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sync, are_whole = os.fsync, list[bool]()
+    sync, are_whole, failed = os.fsync, list[bool](), list[str]()
 
     def fails_once(descriptor: int) -> None:
         name = Path(f"/proc/self/fd/{descriptor}").readlink().name
@@ -97,6 +97,7 @@ def test_what_was_merged_goes_once_the_disk_has_the_rest(tmp_path: Path, monkeyp
                 parts = [file for file in here if each.first <= file.first <= file.last <= each.last and file != each]
                 are_whole.append(sum(file.num_parts for file in parts) == each.num_parts)
                 if len(are_whole) == 1:
+                    failed.append(name)
                     raise OSError(errno.EIO, "the disk is ill")
         sync(descriptor)
 
@@ -106,12 +107,21 @@ def test_what_was_merged_goes_once_the_disk_has_the_rest(tmp_path: Path, monkeyp
     metrics = Metrics()
     log = ParquetLog(tmp_path, 2**30, 1, "none", metrics)
     log.start()
-    write_one_by_one(log, metrics, 0, 40)
     deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("*.parquet"))) > 10:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    log.close()
+    try:
+        write_one_by_one(log, metrics, 0, 8)
+        while not are_whole:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        while (tmp_path / failed[0]).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        write_one_by_one(log, metrics, 8, 40)
+        while len(list(tmp_path.glob("*.parquet"))) > 10:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        log.close()
     assert len(are_whole) > 8
     assert all(are_whole)
     assert [int(row["id"], 16) for row in rows(tmp_path, "predictions")] == list(range(40))

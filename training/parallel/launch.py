@@ -88,11 +88,13 @@ def launch_config(job: str, options: ParallelOptions, num_processes: int, logs: 
 def end_children(number: signal.Signals) -> None:
     """End what the agent had started and did not know yet when the signal came: it ends only what it knows."""
     left = psutil.Process().children()
-    for process in left:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
     with suppress(SignalException):  # another one does not wait
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
         _, left = psutil.wait_procs(left, STOP_SECONDS)
+    for each in heeded():
+        signal.signal(each, signal.SIG_IGN)  # the end comes anyway
     for process in left:
         with suppress(psutil.NoSuchProcess):
             process.kill()
