@@ -110,12 +110,12 @@ class Merger:
             self._folder.sync(names)
 
     def _merge_all(self) -> None:
+        self._folder.tidy()  # of two that have the same rows, the wrong one would be merged
         while not self._is_closing and self._merge():
             pass
 
     def _merge(self) -> bool:
         """Merge some files; return whether there were any."""
-        self._folder.tidy()  # of two that have the same rows, the wrong one would be merged
         group = due([file for file in self._folder.files() if file.writer == self._writer], self._most_bytes)
         if not group:
             return False
