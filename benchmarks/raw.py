@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.places import ROOT
-from service.workers.process import MALLOC
+from service.workers.allocator import memory_environment
 
 EXPECTED = "expected.json"
 BATCH_SIZES = {"small": (8, 16, 32, 64), "small-int8": (8, 16, 32, 64), "big": (8, 16, 32)}
@@ -28,7 +28,8 @@ def limits(folder: Path, batch_sizes: Sequence[int], seconds: float) -> dict[str
     """Return the most images/s with and without decoding, and all that it was chosen from."""
     found: dict[str, dict[str, float]] = {}
     for num_processes, num_threads in SHAPES:
-        env = {**os.environ, **MALLOC, "OMP_NUM_THREADS": str(num_threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        threads = {"OMP_NUM_THREADS": str(num_threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        env = {**os.environ, **memory_environment(os.environ), **threads}
         command = [sys.executable, "-m", "benchmarks.raw", "passes", str(folder)]
         with ExitStack() as stack:
             processes = [_Process(command, env) for _ in range(num_processes)]

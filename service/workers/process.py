@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from service.workers.allocator import PRELOAD, memory_environment
 from service.workers.output import Output
 
 logger = logging.getLogger(__name__)
@@ -20,16 +21,22 @@ READ_BYTES = 64 * 1024
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # What a worker may know of the gateway's environment; secrets are not in it.
-INHERITED = {"HOME", "LANG", "LD_LIBRARY_PATH", "LD_PRELOAD", "LOGNAME", "PATH", "PYTHONPATH", "TZ", "USER"}
+INHERITED = {
+    "GLIBC_TUNABLES",
+    "HOME",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    PRELOAD,
+    "LOGNAME",
+    "PATH",
+    "PYTHONPATH",
+    "TZ",
+    "USER",
+}
 INHERITED_PREFIXES = (
-    *("ATEN_", "CUDA_", "DNNL_", "GOMP_", "KMP_", "LC_", "MALLOC_", "MKL_", "NVIDIA_", "OMP_", "ONEDNN_"),
-    *("OPENBLAS_", "PYTORCH_", "TORCH_", "XDG_"),
+    *("ATEN_", "CUDA_", "DNNL_", "GLIBC_", "GOMP_", "KMP_", "LC_", "MALLOC_", "MKL_", "NVIDIA_", "OMP_", "ONEDNN_"),
+    *("OPENBLAS_", "PYTORCH_", "TCMALLOC_", "TORCH_", "XDG_"),
 )
-
-
-# Without them, glibc gives what a batch freed back to the kernel, which then clears every page of it for the next one:
-# a fifth of a core and more for batches of 48 and 64 small images. What a batch needed, the next one will need again.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(256 * 1024 * 1024), "MALLOC_TRIM_THRESHOLD_": str(512 * 1024 * 1024)}
 
 
 @dataclass(frozen=True)
@@ -52,8 +59,8 @@ class Launcher:
         )
         return {
             "OMP_WAIT_POLICY": "passive",  # an idle thread that spins takes the core of a worker that has work
-            **MALLOC,
             **kept,
+            **memory_environment(self.environment),
             **threads,
             "TMPDIR": str(folder),
             "PYTHONUNBUFFERED": "1",

@@ -1,14 +1,27 @@
 """What a worker's process is started with, by the gateway and by TorchServe."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from service.workers.process import MALLOC, Launcher
+import pytest
+
+from service.workers.allocator import MALLOC, PRELOAD, TCMALLOC, find_allocator, memory_environment
+from service.workers.process import Launcher
 
 TORCHSERVE_WORKER = Path(__file__).resolve().parents[3] / "deploy" / "torchserve-worker.sh"
-SHOW = "import json, os; print(json.dumps([os.environ.get(name) for name in {names!r}] + [os.nice(0)]))"
+SHOW = "import json, os; print(json.dumps([{name: os.environ.get(name) for name in %r}, os.nice(0)]))"
+NAMES = [*MALLOC, *TCMALLOC, PRELOAD, "MALLOC_ARENA_MAX"]
+
+
+def shown_by_torchserves_worker(**given: str) -> tuple[dict[str, str | None], int]:
+    """Return what of its memory a worker of TorchServe finds in its environment, and how nice it is."""
+    kept = {name: value for name, value in os.environ.items() if name not in NAMES}
+    env = {**kept, "WORKER_PYTHON": sys.executable, **given}
+    shown = json.loads(subprocess.check_output([TORCHSERVE_WORKER, "-c", SHOW % NAMES], env=env, text=True))
+    return shown[0], shown[1]
 
 
 def test_what_a_worker_may_know_of_the_gateways_environment(tmp_path: Path) -> None:
@@ -20,12 +33,31 @@ def test_what_a_worker_may_know_of_the_gateways_environment(tmp_path: Path) -> N
     # Memory is kept between batches, unless somebody wants it otherwise.
     assert environment["MALLOC_MMAP_THRESHOLD_"] == MALLOC["MALLOC_MMAP_THRESHOLD_"]
     assert environment["MALLOC_TRIM_THRESHOLD_"] == "7"
+    assert environment.get(PRELOAD) == find_allocator()
 
 
-def test_torchserves_workers_keep_their_memory_just_so() -> None:
-    names = [*MALLOC, "MALLOC_ARENA_MAX"]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    env = {**kept, "WORKER_PYTHON": sys.executable, "MALLOC_ARENA_MAX": "3"}
-    shown = subprocess.check_output([TORCHSERVE_WORKER, "-c", SHOW.format(names=names)], env=env, text=True)
-    before = os.nice(0)
-    assert shown.strip() == str([*MALLOC.values(), "3", min(before + 10, 19)]).replace("'", '"')
+@pytest.mark.parametrize("given", ["", "libsomething.so"])
+def test_an_allocator_that_somebody_chose_stays(tmp_path: Path, given: str) -> None:
+    assert memory_environment({PRELOAD: given}).get(PRELOAD, "") == given
+    assert Launcher("python", 1, {PRELOAD: given}).environment_in(tmp_path)[PRELOAD] == given
+    if not given:
+        assert shown_by_torchserves_worker(**{PRELOAD: given})[0][PRELOAD] == given
+
+
+def test_torchserves_workers_have_and_keep_their_memory_just_so() -> None:
+    shown, niceness = shown_by_torchserves_worker(MALLOC_ARENA_MAX="3")
+    expected = {**dict.fromkeys(NAMES), **memory_environment({}), "MALLOC_ARENA_MAX": "3"}
+    assert shown == expected
+    assert niceness == min(os.nice(0) + 10, 19)
+
+
+@pytest.mark.system
+def test_the_allocator_that_make_system_packages_installs_is_found_and_taken() -> None:
+    maps = "print(open('/proc/self/maps').read())"
+    env = {"PATH": os.environ["PATH"], **memory_environment({})}
+    done = subprocess.run([sys.executable, "-c", maps], env=env, capture_output=True, text=True, check=True)
+    name = find_allocator()
+    assert name is not None
+    assert name.startswith("libtcmalloc_minimal")
+    assert name in done.stdout
+    assert done.stderr == ""
