@@ -131,8 +131,7 @@ class Batcher:
                 break
             await asyncio.wait(self._tasks, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
         self.fail_waiting(Draining())
-        for task in (tasks := list(self._tasks)):
-            task.cancel()
+        tasks = [task for task in self._tasks if task.cancel()]
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # At the door
@@ -180,7 +179,7 @@ class Batcher:
 
     def _fill(self) -> None:
         self._fill_scheduled = False
-        while self._may_send() and (batch := self._next()) is not None:
+        while (self._queue or self._retries) and self._may_send() and (batch := self._next()) is not None:
             self._metrics.close[batch.reason].inc()
             self._num_running += 1
             batch.expected = self._forecast.begin(len(batch.items))
@@ -219,6 +218,7 @@ class Batcher:
             batch.end_trace(self._clock(), None, error.code)
             self._end(batch)
             self._retry_or_refuse(batch, error)
+            self._fill()
             return
         seconds = self._clock() - started
         self._learn(batch, answer, seconds)
@@ -250,9 +250,9 @@ class Batcher:
             batch.end_trace(self._clock(), None, error.code)
             for item in batch.items:
                 item.call.answer(item.index, error)
+            self._fill()
         if not task.cancelled() and (cause := task.exception()) is not None:
             logger.error("a batch of %s failed unexpectedly", self.target, exc_info=cause)
-        self._fill()
 
     def _learn(self, batch: Batch, answer: BatchAnswer, seconds: float) -> None:
         assert batch.expected is not None

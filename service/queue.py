@@ -79,6 +79,8 @@ class Call:
 
     def sift(self, images: Sequence[bytes | ItemError]) -> list[bytes | None]:
         """Answer those of the call's images that have an error already; return the bytes of the others."""
+        if len(images) == 1 and isinstance(images[0], bytes):
+            return [images[0]]
         for index, image in enumerate(images):
             if isinstance(image, ItemError):
                 self.answer(index, image)

@@ -46,14 +46,14 @@ def answer_headers(deployment: Deployment, call: Call, num_bytes: int) -> list[t
 
 
 def _prediction(result: ItemResult | GatewayError | None, top_k: int, labels: Sequence[str]) -> str:
+    if isinstance(result, Ranking):
+        # The batch was asked for the largest top_k in it; this caller may have wanted fewer.
+        # A float's repr is the shortest text that reads back as the same float, as in json.dumps.
+        top = [
+            f'{{"label":{labels[index]},"probability":{probability!r}}}' for index, probability in result.top_k[:top_k]
+        ]
+        return f'{top[0][:-1]},"top_k":[{",".join(top)}]}}'
     match result:
-        case Ranking(ranking):
-            # The batch was asked for the largest top_k in it; this caller may have wanted fewer.
-            # A float's repr is the shortest text that reads back as the same float, as in json.dumps.
-            top = [
-                f'{{"label":{labels[index]},"probability":{probability!r}}}' for index, probability in ranking[:top_k]
-            ]
-            return f'{top[0][:-1]},"top_k":[{",".join(top)}]}}'
         case ItemError(code, message):
             return json.dumps({"error": {"code": code, "message": message}})
         case GatewayError():

@@ -25,7 +25,7 @@ from service.request_errors import (
 from service.schemas import PredictJson
 
 # What needs no parser: by far the most requests.
-PLAIN_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "application/octet-stream"})
+PLAIN_TYPES = frozenset({b"image/png", b"image/jpeg", b"image/webp", b"application/octet-stream"})
 RequestHeaders = Mapping[bytes, bytes]
 MEDIA_TYPES = "image/*, application/octet-stream, multipart/form-data, application/json"
 
@@ -59,6 +59,8 @@ class BodyLimits:
 
 class BodyReader:
     """Reads one body within its limits and within the budget of all; its bytes are given back by `close`."""
+
+    __slots__ = ("_budget", "_limits", "_num_bytes")
 
     def __init__(self, limits: BodyLimits, budget: BodyBudget) -> None:
         self._limits = limits
@@ -127,12 +129,13 @@ def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Sequenc
         BodyInvalid: the body is not what its content type says, or holds no image.
         TooManyImages: it holds more than `max_images`.
     """
-    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
-    if encoding != "identity":
-        raise MediaTypeUnsupported(f"Content-Encoding {encoding!r}", "identity")
-    content_type = headers.get(b"content-type", b"application/octet-stream").decode("latin-1")
-    if content_type in PLAIN_TYPES:
+    encoding = headers.get(b"content-encoding")
+    if encoding is not None and encoding.lower() != b"identity":
+        raise MediaTypeUnsupported(f"Content-Encoding {encoding.decode('latin-1').lower()!r}", "identity")
+    given = headers.get(b"content-type", b"application/octet-stream")
+    if given in PLAIN_TYPES:
         return [body]
+    content_type = given.decode("latin-1")
     media_type, parameters = parse_options_header(content_type)
     match media_type:
         case b"multipart/form-data":

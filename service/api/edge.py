@@ -6,12 +6,13 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.heads import KnownHeads
+from service.api.heads import Fields, Headers, KnownHeads
 from service.api.ids import new_id
 from service.api.problems import problem, problem_response
 from service.api.protocol import WHEN_GONE, WholeRequest
@@ -144,22 +145,23 @@ class Edge:
 class AnyExchange:
     """One request and its answer, and what the log says of them."""
 
-    def __init__(self, method: str, path: str, query_string: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    route = "unmatched"
+    in_progress_as = OTHER_ROUTES
+    status: int | None = None
+    error_code: str | None = None
+    log: Mapping[str, Any] = MappingProxyType({})
+    breakdown: Breakdown | None = None  # of a prediction
+    span: OpenSpan | None = None  # if it is recorded
+
+    def __init__(self, method: str, path: str, query_string: bytes, headers: Headers, fields: Fields) -> None:
         self.started = time.monotonic()
         self.method = method
-        self.route = "unmatched"
         self.path = path
         self.query_string = query_string
-        self.in_progress_as = OTHER_ROUTES
-        self.headers = dict(headers)  # of several with one name the last
-        given = self.headers.get(b"x-request-id")
+        self.headers = fields
+        given = fields.get(b"x-request-id")
         self.request_id = given.decode() if given is not None and REQUEST_ID.fullmatch(given) else new_id()
-        self.status: int | None = None
-        self.error_code: str | None = None
-        self.log: Mapping[str, Any] = {}
-        self.breakdown: Breakdown | None = None  # of a prediction
-        self.context = read_context(headers) if TRACEPARENT in self.headers else None
-        self.span: OpenSpan | None = None  # if it is recorded
+        self.context = read_context(headers) if TRACEPARENT in fields else None
 
     def ids(self) -> dict[str, Any]:
         """Return what a log line finds the request by."""
@@ -192,7 +194,7 @@ class WholeExchange(AnyExchange):
 
     def __init__(self, edge: Edge, request: WholeRequest) -> None:
         head = request.head
-        super().__init__(head.method, head.path, head.query_string, request.headers)
+        super().__init__(head.method, head.path, head.query_string, head.headers, request.fields)
         self.route = self.in_progress_as = head.path
         self.body = request.body
         self.when_gone = request.when_gone
@@ -227,7 +229,8 @@ class Exchange(AnyExchange):
     """A request and its answer as they pass in ASGI's messages; applications find it in the scope's state."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        super().__init__(scope["method"], scope["path"], scope["query_string"], scope["headers"])
+        headers = scope["headers"]
+        super().__init__(scope["method"], scope["path"], scope["query_string"], headers, dict(headers))
         scope["state"]["exchange"] = self
         # Takes what is to be called if the client leaves; None ends that.
         self.when_gone: Callable[[Callable[[], None] | None], None] = scope["extensions"][WHEN_GONE]

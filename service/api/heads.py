@@ -5,9 +5,11 @@ same bytes mean the same the next time. Kept are only heads that the parser itse
 body that their one Content-Length names, on connections that stay open.
 """
 
+import re
 from dataclasses import dataclass
 
 Headers = list[tuple[bytes, bytes]]
+Fields = dict[bytes, bytes]  # of several headers with one name the last
 
 MOST_HEADS = 256
 MOST_HEAD_BYTES = 2048
@@ -15,6 +17,7 @@ MOST_DIGITS = 9
 # As clients write it; another spelling is parsed every time.
 LENGTH_LINE = b"\r\nContent-Length: "
 LENGTH = b"content-length"
+UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 # What differs in every request: such a head does not come again.
 UNIQUE = frozenset({b"x-request-id", b"traceparent"})
 
@@ -29,28 +32,28 @@ class Head:
     headers: Headers
     keep_alive: bool
 
-    def with_length(self, digits: bytes) -> Headers:
-        """Return the headers with another Content-Length."""
-        return [(name, digits if name == LENGTH else value) for name, value in self.headers]
-
 
 class KnownHeads:
     """Some heads by their bytes, without the number in Content-Length."""
 
     def __init__(self) -> None:
-        self._heads: dict[tuple[bytes, bytes], Head] = {}
+        self._heads: dict[tuple[bytes, bytes], tuple[Head, Fields]] = {}
 
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._heads)
 
-    def find(self, data: bytes) -> tuple[Head, Headers, bytes] | None:
-        """Return head, headers and body if `data` is one request and no more, and its head is known."""
+    def find(self, data: bytes) -> tuple[Head, Fields, bytes] | None:
+        """Return head, fields and body if `data` is one request and no more, and its head is known.
+
+        The head's own headers have the length of the request that it was learnt from.
+        """
         before, digits, rest, begin = _split(data)
-        head = self._heads.get((before, rest))
-        if head is None or not digits.isdigit() or int(digits) != len(data) - begin:
+        found = self._heads.get((before, rest))
+        if found is None or not digits.isdigit() or int(digits) != len(data) - begin:
             return None
-        return head, head.with_length(digits), data[begin:]
+        head, fields = found
+        return head, {**fields, LENGTH: digits}, data[begin:]
 
     def remember(self, data: bytes, head: Head, num_body_bytes: int) -> None:
         """Keep the head that `data` begins with, as the parser read it, if it is as it must be."""
@@ -67,7 +70,7 @@ class KnownHeads:
         ):
             if len(self._heads) >= MOST_HEADS:
                 del self._heads[next(iter(self._heads))]  # the oldest
-            self._heads[before, rest] = head
+            self._heads[before, rest] = head, dict(head.headers)
 
 
 def _split(data: bytes) -> tuple[bytes, bytes, bytes, int]:
@@ -79,3 +82,15 @@ def _split(data: bytes) -> tuple[bytes, bytes, bytes, int]:
     before, _, after = data[: max(end, 0)].partition(LENGTH_LINE)
     digits, _, rest = after.partition(b"\r\n")
     return before, digits if len(digits) <= MOST_DIGITS else b"", rest, end + 4
+
+
+def without_upgrade(data: bytes) -> bytes:
+    """Return the bytes with the first head's Upgrade header under another name.
+
+    Nothing else than HTTP/1.1 is spoken here, and a server may ignore the header (RFC 9110, section 7.8); but the
+    parser would take the body that follows it for something else. Some clients send it with every first request.
+    """
+    end = data.find(b"\r\n\r\n")
+    if end < 0 or b"upgrade:" not in data[:end].lower():
+        return data
+    return UPGRADE.sub(b"\r\nX-Upgrade:", data[:end]) + data[end:]

@@ -17,6 +17,7 @@ HEADER_NAMES = {field: field.replace("_", "-") for field in PredictHeaders.model
 # Most callers ask for the same thing again and again.
 MAX_REMEMBERED = 256
 HEADER_KEYS = {field: name.encode() for field, name in HEADER_NAMES.items()}
+HEADERS = frozenset(HEADER_KEYS.values())
 
 
 def read_query(query_string: bytes) -> PredictQuery:
@@ -32,8 +33,9 @@ def _read_query(query_string: bytes) -> PredictQuery:
 
 def read_headers(headers: RequestHeaders) -> PredictHeaders:
     """Return those headers that ask for something; ParameterInvalid names what is wrong with them."""
-    given = tuple([(field, headers[key]) for field, key in HEADER_KEYS.items() if key in headers])
-    return _read_headers(given) if given else NO_HEADERS
+    if HEADERS.isdisjoint(headers):
+        return NO_HEADERS
+    return _read_headers(tuple([(field, headers[key]) for field, key in HEADER_KEYS.items() if key in headers]))
 
 
 @lru_cache(MAX_REMEMBERED)

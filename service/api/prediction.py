@@ -91,7 +91,7 @@ class Prediction:
         self.error = call.error or _why_none_is_answered(call)
         if self.span is not None:
             self._describe(self.span)
-        outcome = _outcome(self.error)
+        outcome: Outcome = "success" if self.error is None else _outcome(self.error)
         metrics.requests[outcome].inc()
         seconds = self._seconds = time.monotonic() - self._started
         metrics.seconds[outcome].observe(seconds)
@@ -153,7 +153,7 @@ class Prediction:
 
 def _why_none_is_answered(call: Call) -> GatewayError | None:
     """Return what went wrong if no image has an answer: of a batch what the server did, of one image its own error."""
-    if any(isinstance(result, Ranking) for result in call.results):
+    if isinstance(call.results[0], Ranking) or any(isinstance(result, Ranking) for result in call.results):
         return None
     for result in call.results:
         if isinstance(result, GatewayError):
@@ -163,10 +163,8 @@ def _why_none_is_answered(call: Call) -> GatewayError | None:
     return None
 
 
-def _outcome(error: Exception | None) -> Outcome:
+def _outcome(error: Exception) -> Outcome:
     match error:
-        case None:
-            return "success"
         case DeadlineExceeded():
             return "expired"
         case ClientDisconnect():

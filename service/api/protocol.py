@@ -5,17 +5,15 @@ It also tells of a client that left only to those who keep a task waiting for th
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from service.api.heads import Head, Headers, KnownHeads
+from service.api.heads import Fields, Head, KnownHeads, without_upgrade
 
 KIBIBYTE = 1024
 LAST_LOOK_SECONDS = 0.05  # a loop that was held up rings its timers before it reads what came meanwhile
-UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 # In a scope's extensions:
 WHEN_GONE = "torchgate.when_gone"  # takes what is to be called if the client leaves
 WHEN_STOPPING = "torchgate.when_stopping"  # takes what is to be called if the server begins to stop
@@ -35,13 +33,13 @@ class WholeRequest:
     request is what a RequestResponseCycle is: the same attributes say how far it is.
     """
 
-    __slots__ = ("_protocol", "body", "disconnected", "head", "headers", "keep_alive", "response_complete")
+    __slots__ = ("_protocol", "body", "disconnected", "fields", "head", "keep_alive", "response_complete")
     message_event = _NobodyWaits()
 
-    def __init__(self, protocol: "BoundedHttpProtocol", head: Head, headers: Headers, body: bytes) -> None:
+    def __init__(self, protocol: "BoundedHttpProtocol", head: Head, fields: Fields, body: bytes) -> None:
         self._protocol: BoundedHttpProtocol | None = protocol
         self.head = head
-        self.headers = headers
+        self.fields = fields
         self.body = body
         self.keep_alive = head.keep_alive
         self.response_complete = False
@@ -89,6 +87,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._awaits_head = False
         self._is_between_messages = True
         self._alarm: asyncio.TimerHandle | None = None
+        self._idle_since: float | None = None  # since when nobody asks, by the event loop's clock
         self.when_gone: Callable[[], None] | None = None  # called if the client leaves before its answer
         self.when_stopping: Callable[[], None] | None = None
         self._whole_routes: frozenset[tuple[bytes, bytes]] = getattr(self.app, "whole_routes", frozenset())
@@ -106,6 +105,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting, and tell who wanted to know."""
         self._stop_waiting()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
         if self.when_gone is not None:
             self.when_gone()
         super().connection_lost(exc)
@@ -118,16 +119,43 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self.flow.write_paused:
                 self.transport.abort()
 
-    def timeout_keep_alive_handler(self) -> None:
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request; a timer that is set already will find out since when."""
+        if self.pipeline or self.transport.is_closing():
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._look_again_in(self.timeout_keep_alive)
+
+    def _unset_keepalive_if_required(self) -> None:
+        # One timer for the whole connection: setting and cancelling one for each request cost as much as reading it.
+        self._idle_since = None
+
+    def timeout_keep_alive_handler(self, is_last_look: bool = False) -> None:
         """Hang up on who asks no more; a request that came while the loop was held up is read first."""
-        self.timeout_keep_alive_task = self.loop.call_later(LAST_LOOK_SECONDS, super().timeout_keep_alive_handler)
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None:
+            return  # the next answer sets it anew
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._look_again_in(left)
+        elif is_last_look:
+            super().timeout_keep_alive_handler()
+        else:
+            self._look_again_in(LAST_LOOK_SECONDS, True)
+
+    def _look_again_in(self, seconds: float, is_last_look: bool = False) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler, is_last_look)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; what is neither body nor the end of a head may not become too much."""
         if self._is_between_messages:
             if self._answered_by_known_head(data):
                 return
-            self._data = data = _without_upgrade(data)
+            self._data = data = without_upgrade(data)
         self._got_somewhere = False
         super().data_received(data)
         self._data = b""
@@ -186,7 +214,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         body = b"".join(pieces)
         if self._known_heads is not None and self._data:
             self._known_heads.remember(self._data, head, len(body))
-        self._answer_whole(WholeRequest(self, head, head.headers, body))
+        self._answer_whole(WholeRequest(self, head, dict(head.headers), body))
 
     def _answered_by_known_head(self, data: bytes) -> bool:
         """Answer `data` if it is a whole request with a head that the parser has read before; tell whether it is."""
@@ -195,8 +223,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         found = self._known_heads.find(data)
         if found is None:
             return False
-        self._unset_keepalive_if_required()
-        self._stop_waiting()
+        self._idle_since = None
+        if self._awaits_head:  # the first one of the connection
+            self._stop_waiting()
         self._num_idle_bytes = 0
         self._answer_whole(WholeRequest(self, *found))
         return True
@@ -264,15 +293,3 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if not self._is_between_messages:
             self.transport.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         self.transport.close()
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """Return the bytes with the first head's Upgrade header under another name.
-
-    Nothing else than HTTP/1.1 is spoken here, and a server may ignore the header (RFC 9110, section 7.8); but the
-    parser would take the body that follows it for something else. Some clients send it with every first request.
-    """
-    end = data.find(b"\r\n\r\n")
-    if end < 0 or b"upgrade:" not in data[:end].lower():
-        return data
-    return UPGRADE.sub(b"\r\nX-Upgrade:", data[:end]) + data[end:]

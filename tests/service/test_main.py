@@ -98,3 +98,18 @@ def test_a_gateway_that_was_held_up_answers_what_came_meanwhile(tmp_path: Path) 
         answers = [client.getresponse() for client in clients]
         assert all(answer.status == 200 and b"ok" in answer.read() for answer in answers)
         assert clients[0].sock.recv(1) == b""  # who asks no more is hung up on
+
+
+def test_a_connection_is_kept_as_long_as_it_is_used(tmp_path: Path) -> None:
+    env = {"TORCHGATE_BACKEND": "workers", "TORCHGATE_MODEL_STORE": str(tmp_path)}
+    with GatewayProcess(TORCHGATE_KEEP_ALIVE_SECONDS="1", **env) as gateway, contextlib.ExitStack() as stack:
+        client = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=10)
+        stack.callback(client.close)
+        client.connect()
+        first = client.sock
+        for _ in range(6):  # together longer than an idle one is kept: the time itself is what is tested
+            client.request("GET", "/healthz")
+            assert client.getresponse().read()
+            time.sleep(0.4)
+        assert client.sock is first
+        assert first.recv(1) == b""
