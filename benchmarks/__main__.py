@@ -16,6 +16,7 @@ from benchmarks.results import Results, configuration
 from benchmarks.targets import all_met, lines
 from benchmarks.training import modes
 from benchmarks.workloads import Name, Unavailable, Workload, prepare
+from service.workers.allocator import find_allocator
 
 ACCURACY = "accuracy.json"
 
@@ -25,6 +26,8 @@ def main() -> None:
     options = _parser().parse_args()
     if options.verb in NEED_WRK and shutil.which("wrk") is None:
         sys.exit("wrk is missing: `make system-packages` installs it (Debian's package wrk)")
+    if options.verb in NEED_ALLOCATOR and find_allocator() is None:
+        sys.exit("tcmalloc is missing: `make system-packages` installs it (Debian's package libtcmalloc-minimal4)")
     sys.exit(VERBS[options.verb](options))
 
 
@@ -98,6 +101,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "tune": _tune,
     "watching": _watching,
 }
+NEED_ALLOCATOR = ("bench", "peers")  # what is published is with one
 NEED_WRK = ("bench", "peers", "tracing", "tune")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.results import Results
 from benchmarks.targets import Line
+from service.workers.allocator import find_allocator
 
 PACKAGES = ("torch", "torchserve", "litserve", "mosec", "uvicorn", "fastapi")
 
@@ -75,7 +76,7 @@ def machine(packages: Sequence[str] = PACKAGES) -> str:
 
 def write(results: Results, found: Sequence[Line], accuracy: dict[str, Any] | None, minutes: float) -> str:
     """Leave results.md and results.json beside the cells, and return the Markdown."""
-    where = machine()
+    where = f"{machine()}; workers with {find_allocator() or 'glibc'}"
     parts = [f"{where}. Medians over the repeats (least-largest). Mode {results.folder.name}."]
     parts += ["\n".join(rows) for rows in (cell_rows(results), raw_rows(results)) if len(rows) > 2]
     if accuracy is not None:

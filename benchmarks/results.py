@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.places import ROOT
+from service.workers.allocator import find_allocator
 
 # What decides what is measured. The rest of the harness only shows it.
 SOURCES = ("service", "handlers", "deploy", "benchmarks")
@@ -93,7 +94,7 @@ class Results:
 
 def configuration(mode: str, archives: Iterable[Path]) -> str:
     """Return a short name that changes with anything that decides what is measured."""
-    digest = hashlib.sha256(mode.encode())
+    digest = hashlib.sha256(f"{mode} {find_allocator()}".encode())
     files = [path for room in SOURCES for path in sorted((ROOT / room).rglob("*")) if path.is_file()]
     for path in [ROOT / "constraints.txt", *files, *archives]:
         place = path.relative_to(ROOT).parts

@@ -131,10 +131,9 @@ class Batcher:
                 break
             await asyncio.wait(self._tasks, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
         self.fail_waiting(Draining())
-        tasks = [task for task in self._tasks if task.cancel()]
+        for task in (tasks := list(self._tasks)):
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    # At the door
 
     def _require_room(self, num_items: int, num_bytes: int, now: float) -> None:
         if self._fits(num_items, num_bytes):
@@ -160,8 +159,6 @@ class Batcher:
             # In so much time what is too much now will be done, and the same request would get through.
             wait_seconds = max(math.ceil(seconds * self._forecast.margin - left), 1)
             raise DeadlineUnreachable(max(round(left * 1000), 0), round(seconds * 1000), wait_seconds)
-
-    # Dispatch
 
     def _schedule_fill(self) -> None:
         # Not before the end of this turn of the event loop, so that requests which arrived together share a batch.
@@ -244,15 +241,18 @@ class Batcher:
 
     def _ended(self, batch: Batch, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        cause = None if task.cancelled() else task.exception()
         if batch.expected is not None:  # cancelled, or a mistake of ours or of the backend
             self._end(batch)
             error: GatewayError = Draining() if task.cancelled() else InternalError()
             batch.end_trace(self._clock(), None, error.code)
             for item in batch.items:
                 item.call.answer(item.index, error)
-            self._fill()
-        if not task.cancelled() and (cause := task.exception()) is not None:
+        elif cause is None:
+            return  # it has filled what it left
+        if cause is not None:
             logger.error("a batch of %s failed unexpectedly", self.target, exc_info=cause)
+        self._fill()
 
     def _learn(self, batch: Batch, answer: BatchAnswer, seconds: float) -> None:
         assert batch.expected is not None

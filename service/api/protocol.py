@@ -131,8 +131,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._look_again_in(self.timeout_keep_alive)
 
     def _unset_keepalive_if_required(self) -> None:
-        # One timer for the whole connection: setting and cancelling one for each request cost as much as reading it.
-        self._idle_since = None
+        """Leave the timer: setting and cancelling one for each request cost as much as reading it."""
 
     def timeout_keep_alive_handler(self, is_last_look: bool = False) -> None:
         """Hang up on who asks no more; a request that came while the loop was held up is read first."""
@@ -177,6 +176,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._awaits_head = True
         self._is_between_messages = False
+        self._idle_since = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; those that follow a chunked body are dropped, nobody here asks for them."""
@@ -187,6 +187,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Stop waiting: the head is there."""
         self._got_somewhere = True
         self._stop_waiting()
+        self._idle_since = None  # the answer to the request before this one may have come while its head did
         if self._may_come_whole():
             self._pieces = []
         else:

@@ -4,11 +4,15 @@ glibc's searches and joins free pieces for every tensor of a pass, and hands out
 cache. PyTorch's tuning guide names these two instead.
 """
 
+import re
+import subprocess
 from collections.abc import Mapping
-from ctypes.util import find_library
 from functools import cache
 
-ALLOCATORS = ("tcmalloc_minimal", "jemalloc")  # the better one first
+LDCONFIG = "/sbin/ldconfig"
+LDCONFIG_SECONDS = 10
+# As the loader's cache has them, the better one first.
+ALLOCATORS = (re.compile(r"^\s(libtcmalloc_minimal\.so\.\d+) ", re.M), re.compile(r"^\s(libjemalloc\.so\.\d+) ", re.M))
 PRELOAD = "LD_PRELOAD"
 # Where there is neither. Without them, glibc gives what a batch freed back to the kernel, which then clears every page
 # of it for the next one: a fifth of a core and more for batches of 48 and 64 small images. What a batch needed, the
@@ -20,12 +24,21 @@ TCMALLOC = {"TCMALLOC_RELEASE_RATE": "0"}
 
 @cache
 def find_allocator() -> str | None:
-    """Return the first of the allocators that the system's loader knows, as it names it; asks once."""
-    return next(filter(None, map(find_library, ALLOCATORS)), None)
+    """Return the first of the allocators that the system's loader knows, as it names it; asks once.
+
+    Not by ctypes.util.find_library, which goes on to ask a compiler for what the loader does not know.
+    """
+    try:
+        shown = subprocess.run(
+            [LDCONFIG, "-p"], capture_output=True, text=True, timeout=LDCONFIG_SECONDS, check=False
+        ).stdout
+    except (OSError, subprocess.SubprocessError):  # no glibc here, or none of its programs
+        return None
+    return next((found[1] for pattern in ALLOCATORS if (found := pattern.search(shown))), None)
 
 
 def memory_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for a worker's memory; what `environment` has of them stays, an empty LD_PRELOAD, too."""
     allocator = find_allocator()
     chosen = MALLOC | TCMALLOC | ({} if allocator is None else {PRELOAD: allocator})
-    return {name: environment.get(name, value) for name, value in chosen.items()}
+    return chosen | {name: environment[name] for name in (*MALLOC, *TCMALLOC, PRELOAD) if name in environment}

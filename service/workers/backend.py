@@ -18,6 +18,7 @@ from service.errors import BackendError, BackendFailed, BackendTimeout, BackendU
 from service.metrics import Metrics
 from service.settings import Settings
 from service.torchserve.packing import OPTIONS_KEY, item_keys, pack_options, parse_answer
+from service.workers.allocator import find_allocator
 from service.workers.archive import Unpacked, unpack
 from service.workers.folder import PrivateFolder, sweep
 from service.workers.process import Launcher
@@ -50,6 +51,7 @@ class Workers:
 
     async def start(self) -> None:
         """Begin to look after what will be loaded; clear away what a gateway that was killed left."""
+        await asyncio.to_thread(find_allocator)  # runs a program, once; the workers' environment needs what it found
         if self._watch is None:
             self._watch = asyncio.get_running_loop().create_task(self._look())
             for folder in await asyncio.to_thread(sweep):

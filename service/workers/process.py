@@ -34,7 +34,7 @@ INHERITED = {
     "USER",
 }
 INHERITED_PREFIXES = (
-    *("ATEN_", "CUDA_", "DNNL_", "GLIBC_", "GOMP_", "KMP_", "LC_", "MALLOC_", "MKL_", "NVIDIA_", "OMP_", "ONEDNN_"),
+    *("ATEN_", "CUDA_", "DNNL_", "GOMP_", "KMP_", "LC_", "MALLOC_", "MKL_", "NVIDIA_", "OMP_", "ONEDNN_"),
     *("OPENBLAS_", "PYTORCH_", "TCMALLOC_", "TORCH_", "XDG_"),
 )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,14 @@ pytestmark = pytest.mark.anyio
 
 class Impatient(BoundedHttpProtocol):
     max_head_seconds = 0.5
+
+
+class Forgetful(BoundedHttpProtocol):
+    """Keeps idle connections for a second."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.timeout_keep_alive = 1
 
 
 async def answer_to(port: int, *pieces: bytes) -> bytes:
@@ -149,3 +158,45 @@ async def test_a_malformed_chunk_after_its_head_starts_nothing(tmp_path: Path) -
         assert (await answer_to(rig.port, head + b"zz\r\nclass:1\r\n")).startswith(b"HTTP/1.1 400 ")
         assert rig.backend.batches == []
         assert await rig.metric("torchgate_http_requests_in_progress", route="/predict") == 0
+
+
+WHOLE = HEAD + b"\r\nclass:1"
+REFUSED = b"POST /predict?top_k=0 HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\n\r\nclass:1"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "num_answers"),
+    [
+        ([WHOLE], 1),  # by a known head
+        ([WHOLE.replace(b"Host: t", b"Host: u")], 1),
+        ([WHOLE[:-1], WHOLE[-1:]], 1),
+        ([REFUSED + WHOLE], 2),
+        ([REFUSED + WHOLE[:10], WHOLE[10:]], 2),
+    ],
+)
+async def test_only_who_waits_for_nothing_is_hung_up_on(tmp_path: Path, pieces: list[bytes], num_answers: int) -> None:
+    async with running_gateway(tmp_path, http=Forgetful) as rig:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        async with asyncio.timeout(15):
+            writer.write(WHOLE)
+            assert b" 200 " in await answer_from(reader)
+            rig.backend.hold()
+            for piece in pieces:
+                writer.write(piece)
+                await asyncio.sleep(0.05)  # so that they come one by one; together they would do as well
+            await rig.backend.batches_arrived(2)
+            await asyncio.sleep(1.5)  # longer than an idle connection is kept: the time itself is what is tested
+            rig.backend.release()
+            said = [await answer_from(reader) for _ in range(num_answers)]
+            assert b" 200 " in said[-1]
+            writer.write(b"\r\n")  # which is no request
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def answer_from(reader: asyncio.StreamReader) -> bytes:
+    """Read one answer; return its head."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
+    await reader.readexactly(int(length.split(b":")[1]))
+    return head

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from service.workers import allocator
 from service.workers.allocator import MALLOC, PRELOAD, TCMALLOC, find_allocator, memory_environment
 from service.workers.process import Launcher
 
@@ -37,8 +38,13 @@ def test_what_a_worker_may_know_of_the_gateways_environment(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("given", ["", "libsomething.so"])
-def test_an_allocator_that_somebody_chose_stays(tmp_path: Path, given: str) -> None:
-    assert memory_environment({PRELOAD: given}).get(PRELOAD, "") == given
+@pytest.mark.parametrize("found", [None, "libtcmalloc_minimal.so.4"])
+def test_an_allocator_that_somebody_chose_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, found: str | None
+) -> None:
+    monkeypatch.setattr(allocator, "find_allocator", lambda: found)
+    assert memory_environment({}).get(PRELOAD) == found
+    assert memory_environment({PRELOAD: given})[PRELOAD] == given
     assert Launcher("python", 1, {PRELOAD: given}).environment_in(tmp_path)[PRELOAD] == given
     if not given:
         assert shown_by_torchserves_worker(**{PRELOAD: given})[0][PRELOAD] == given
@@ -57,7 +63,28 @@ def test_the_allocator_that_make_system_packages_installs_is_found_and_taken() -
     env = {"PATH": os.environ["PATH"], **memory_environment({})}
     done = subprocess.run([sys.executable, "-c", maps], env=env, capture_output=True, text=True, check=True)
     name = find_allocator()
-    assert name is not None
+    assert name is not None, "make system-packages installs tcmalloc"
     assert name.startswith("libtcmalloc_minimal")
     assert name in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ("\tlibjemalloc.so.2 (libc6,x86-64) => /a\n\tlibtcmalloc_minimal.so.4 (libc6,x86-64) => /b\n", "tcmalloc"),
+        ("\tlibtcmalloc_minimal_debug.so.4 (libc6,x86-64) => /a\n\tlibjemalloc.so.2 (libc6) => /b\n", "jemalloc"),
+        ("\tlibtcmalloc_minimal.so (libc6,x86-64) => /a\n\tlibjemalloc.so (libc6) => /b\n", None),
+        (None, None),
+    ],
+)
+def test_which_allocator_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: str | None, expected: str | None
+) -> None:
+    program = tmp_path / "ldconfig"
+    if shown is not None:
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n3 libs found\n{shown}END\n")
+        program.chmod(0o755)
+    monkeypatch.setattr(allocator, "LDCONFIG", str(program))
+    found = find_allocator.__wrapped__()
+    assert expected == (None if found is None else found.removeprefix("lib").split("_")[0].split(".")[0])
