@@ -29,7 +29,7 @@ def limits(folder: Path, batch_sizes: Sequence[int], seconds: float) -> dict[str
     found: dict[str, dict[str, float]] = {}
     for num_processes, num_threads in SHAPES:
         threads = {"OMP_NUM_THREADS": str(num_threads), "OMP_WAIT_POLICY": "PASSIVE"}
-        env = {**os.environ, **memory_environment(os.environ), **threads}
+        env = {**memory_environment(), **os.environ, **threads}
         command = [sys.executable, "-m", "benchmarks.raw", "passes", str(folder)]
         with ExitStack() as stack:
             processes = [_Process(command, env) for _ in range(num_processes)]

@@ -58,14 +58,13 @@ class BatchFormer:
         reason: CloseReason = "full"
         while self._queue:
             item = self._queue.peek()
-            call = item.call
-            if call.is_done or call.deadline <= now:  # not wanted
+            if not item.is_wanted(now):
                 self._queue.pop()
-                if call.deadline <= now:
-                    self._forecast.compare(call.foreseen_seconds, now - call.submitted_at)
+                if item.call.deadline <= now:
+                    self._forecast.compare(item.call.foreseen_seconds, now - item.call.submitted_at)
                 continue
             if not items:
-                most, limit, reason = self._bounds(call.deadline - now)
+                most, limit, reason = self._bounds(item.call.deadline - now)
             elif len(items) == most:
                 return Batch(items, reason, limit)
             elif num_bytes + len(item.payload) > self._limits.max_batch_bytes:

@@ -87,8 +87,6 @@ class Router:
     def _name(self, model: str | None) -> str:
         if model is not None:
             return model
-        if self._default_model is None and len(known := self._fleet.view.deployments) == 1:
-            return next(iter(known))  # the usual case, by itself
         name, *others = self.default_models()
         if others:
             raise ParameterInvalid(f"several models are served, name one with ?model=: {', '.join([name, *others])}")

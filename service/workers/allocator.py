@@ -6,7 +6,6 @@ cache. PyTorch's tuning guide names these two instead.
 
 import re
 import subprocess
-from collections.abc import Mapping
 from functools import cache
 
 LDCONFIG = "/sbin/ldconfig"
@@ -37,8 +36,7 @@ def find_allocator() -> str | None:
     return next((found[1] for pattern in ALLOCATORS if (found := pattern.search(shown))), None)
 
 
-def memory_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for a worker's memory; what `environment` has of them stays, an empty LD_PRELOAD, too."""
+def memory_environment() -> dict[str, str]:
+    """Return the variables for a worker's memory, for what is set already to win over: an empty LD_PRELOAD, too."""
     allocator = find_allocator()
-    chosen = MALLOC | TCMALLOC | ({} if allocator is None else {PRELOAD: allocator})
-    return chosen | {name: environment[name] for name in (*MALLOC, *TCMALLOC, PRELOAD) if name in environment}
+    return MALLOC | TCMALLOC | ({} if allocator is None else {PRELOAD: allocator})

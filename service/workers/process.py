@@ -59,8 +59,8 @@ class Launcher:
         )
         return {
             "OMP_WAIT_POLICY": "passive",  # an idle thread that spins takes the core of a worker that has work
+            **memory_environment(),
             **kept,
-            **memory_environment(self.environment),
             **threads,
             "TMPDIR": str(folder),
             "PYTHONUNBUFFERED": "1",

@@ -37,6 +37,13 @@ async def answer_to(port: int, *pieces: bytes) -> bytes:
         writer.close()
 
 
+async def answer_from(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """Read one answer; return its head and its body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
+    return head, await reader.readexactly(int(length.split(b":")[1]))
+
+
 async def test_a_head_without_end_is_refused(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
         reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
@@ -126,9 +133,7 @@ async def test_a_request_may_be_cut_anywhere(tmp_path: Path, cut: int) -> None:
             await asyncio.sleep(0.01)  # so that it comes in two pieces; one would do as well
             writer.write(request[cut:])
             async with asyncio.timeout(15):
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
-                body = await reader.readexactly(int(length.split(b":")[1]))
+                head, body = await answer_from(reader)
             assert head.startswith(b"HTTP/1.1 200 ")
             assert b'"label":"' + LABELS[index] in body
         writer.close()
@@ -179,7 +184,7 @@ async def test_only_who_waits_for_nothing_is_hung_up_on(tmp_path: Path, pieces: 
         reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
         async with asyncio.timeout(15):
             writer.write(WHOLE)
-            assert b" 200 " in await answer_from(reader)
+            assert b" 200 " in (await answer_from(reader))[0]
             rig.backend.hold()
             for piece in pieces:
                 writer.write(piece)
@@ -188,15 +193,7 @@ async def test_only_who_waits_for_nothing_is_hung_up_on(tmp_path: Path, pieces: 
             await asyncio.sleep(1.5)  # longer than an idle connection is kept: the time itself is what is tested
             rig.backend.release()
             said = [await answer_from(reader) for _ in range(num_answers)]
-            assert b" 200 " in said[-1]
+            assert b" 200 " in said[-1][0]
             writer.write(b"\r\n")  # which is no request
             assert await reader.read() == b""
         writer.close()
-
-
-async def answer_from(reader: asyncio.StreamReader) -> bytes:
-    """Read one answer; return its head."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
-    await reader.readexactly(int(length.split(b":")[1]))
-    return head

@@ -43,8 +43,7 @@ def test_an_allocator_that_somebody_chose_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, found: str | None
 ) -> None:
     monkeypatch.setattr(allocator, "find_allocator", lambda: found)
-    assert memory_environment({}).get(PRELOAD) == found
-    assert memory_environment({PRELOAD: given})[PRELOAD] == given
+    assert memory_environment().get(PRELOAD) == found
     assert Launcher("python", 1, {PRELOAD: given}).environment_in(tmp_path)[PRELOAD] == given
     if not given:
         assert shown_by_torchserves_worker(**{PRELOAD: given})[0][PRELOAD] == given
@@ -52,7 +51,7 @@ def test_an_allocator_that_somebody_chose_stays(
 
 def test_torchserves_workers_have_and_keep_their_memory_just_so() -> None:
     shown, niceness = shown_by_torchserves_worker(MALLOC_ARENA_MAX="3")
-    expected = {**dict.fromkeys(NAMES), **memory_environment({}), "MALLOC_ARENA_MAX": "3"}
+    expected = {**dict.fromkeys(NAMES), **memory_environment(), "MALLOC_ARENA_MAX": "3"}
     assert shown == expected
     assert niceness == min(os.nice(0) + 10, 19)
 
@@ -60,7 +59,7 @@ def test_torchserves_workers_have_and_keep_their_memory_just_so() -> None:
 @pytest.mark.system
 def test_the_allocator_that_make_system_packages_installs_is_found_and_taken() -> None:
     maps = "print(open('/proc/self/maps').read())"
-    env = {"PATH": os.environ["PATH"], **memory_environment({})}
+    env = {"PATH": os.environ["PATH"], **memory_environment()}
     done = subprocess.run([sys.executable, "-c", maps], env=env, capture_output=True, text=True, check=True)
     name = find_allocator()
     assert name is not None, "make system-packages installs tcmalloc"
