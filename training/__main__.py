@@ -5,6 +5,7 @@ import sys
 
 from training.errors import TrainingError
 from training.memory import keep_freed_memory
+from training.parallel.leaving import leave_after
 
 
 def main() -> int:
@@ -27,4 +28,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if "RANK" in os.environ:  # torchrun's, and that of a strategy
+        leave_after(main)
     sys.exit(main())

@@ -21,6 +21,7 @@ from training.graphs.serving_graph import Normalize
 from training.model import build_model
 from training.parallel import stages
 from training.parallel.build import among
+from training.parallel.leaving import leave_after
 from training.parallel.options import ParallelOptions
 from training.parallel.strategy import Pass, Strategy
 from training.parallel.world import joined
@@ -127,7 +128,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
 
 
-def main(folder: str, out: str, *each: str) -> None:
+def main(folder: str, out: str, *each: str) -> int:
     """Write the curves of strategies, given as NAME-of-MICRO_BATCHES-of-ACCUMULATION; 0 has no micro-batches."""
     torch.set_num_threads(1)
     with joined(CPU, "auto") as world:
@@ -138,7 +139,8 @@ def main(folder: str, out: str, *each: str) -> None:
                 result = curve(Run(Path(folder)), strategy, accumulation=int(accumulation))
             if world.is_main:
                 torch.save(asdict(result), Path(out) / f"{setting}.pt")
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    leave_after(lambda: main(*sys.argv[1:]))
