@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from service.admission import Admission
 from service.backend import Backend, BatchAnswer, Target
 from service.batch import Batch, BatchFormer
 from service.batch_trace import send
@@ -20,13 +21,12 @@ from service.errors import (
     BackendError,
     BackendFailed,
     CircuitOpen,
-    DeadlineUnreachable,
     Draining,
     GatewayError,
     InternalError,
-    QueueFull,
 )
 from service.forecast import Forecast
+from service.head_start import HeadStart
 from service.profile_order import ProfileOrder
 from service.queue import BatchLimits, BatchTimes, Call, Item, ItemQueue
 from service.version_metrics import VersionMetrics
@@ -60,6 +60,8 @@ class Batcher:
         self._num_workers = self._num_slots = 1
         self._forecast = Forecast(limits.max_batch_size, limits.latency_objective_ms)
         self._former = BatchFormer(self._queue, self._forecast, limits)
+        self._admission = Admission(target, self._queue, self._forecast, limits)
+        self._head_start = HeadStart(self._fill)
         self._circuit = Circuit(clock)
         self._fill_scheduled = False
         self._draining = False
@@ -107,8 +109,9 @@ class Batcher:
         now = self._clock()
         items = [Item(payload, call, i, now) for i, payload in enumerate(payloads) if payload is not None]
         num_bytes = sum([len(item.payload) for item in items])
-        self._require_room(len(items), num_bytes, now)
-        self._require_time(call, len(items), now)
+        self._admission.require_room(len(items), num_bytes, now)
+        if self._num_running:  # else nothing is ahead; and what is believed of the backend only asking it can correct
+            self._admission.require_time(call, len(items), now)
         self._queue.push(items, num_bytes)
         self.num_calls += 1
         self._schedule_fill()
@@ -135,31 +138,6 @@ class Batcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _require_room(self, num_items: int, num_bytes: int, now: float) -> None:
-        if self._fits(num_items, num_bytes):
-            return
-        self._queue.drop_unwanted(now)  # callers that left must not keep others out
-        if not self._fits(num_items, num_bytes):
-            wait_seconds = max(math.ceil(self._forecast.seconds_until(len(self._queue), 0)), 1)
-            raise QueueFull(str(self.target), len(self._queue), wait_seconds)
-
-    def _fits(self, num_items: int, num_bytes: int) -> bool:
-        return (
-            len(self._queue) + num_items <= self._limits.max_queue_items
-            and self._queue.num_bytes + num_bytes <= self._limits.max_queue_bytes
-        )
-
-    def _require_time(self, call: Call, num_items: int, now: float) -> None:
-        if not self._num_running:
-            return  # nothing is ahead; and what is believed of the backend can only be corrected by asking it
-        call.submitted_at = now
-        call.foreseen_seconds = seconds = self._forecast.seconds_until(self._queue.num_before(call), num_items)
-        left = call.deadline - now
-        if seconds * self._forecast.margin > left:
-            # In so much time what is too much now will be done, and the same request would get through.
-            wait_seconds = max(math.ceil(seconds * self._forecast.margin - left), 1)
-            raise DeadlineUnreachable(max(round(left * 1000), 0), round(seconds * 1000), wait_seconds)
-
     def _schedule_fill(self) -> None:
         # Not before the end of this turn of the event loop, so that requests which arrived together share a batch.
         if not self._fill_scheduled:
@@ -180,6 +158,7 @@ class Batcher:
             self._metrics.close[batch.reason].inc()
             self._num_running += 1
             batch.expected = self._forecast.begin(len(batch.items))
+            self._head_start.begin(batch, batch.expected.round_trip_seconds)
             task = asyncio.get_running_loop().create_task(self._run(batch))
             self._tasks.add(task)
             task.add_done_callback(partial(self._ended, batch))
@@ -190,9 +169,12 @@ class Batcher:
             return state == "half_open" and not self._num_running
         if self._num_running < self._num_workers:
             return True
-        # One more for the next worker that is free, so that it need not wait for us. Had it room left, those that
-        # come until then would have to wait for the batch after it.
-        return self._num_running < self._num_slots and self._former.has_full_batch
+        if self._num_running >= self._num_slots:
+            return False
+        # One more for the next worker that is free, so that it need not wait for us. Had it room left long before,
+        # those that come until then would have to wait for the batch after it.
+        is_soon_free = self._num_running - self._head_start.num_almost_back < self._num_workers
+        return is_soon_free or self._former.has_full_batch
 
     def _next(self) -> Batch | None:
         """Return the next batch of images whose callers still wait; None if nobody does."""
@@ -236,6 +218,7 @@ class Batcher:
     def _end(self, batch: Batch) -> None:
         assert batch.expected is not None
         self._num_running -= 1
+        self._head_start.end(batch)
         self._forecast.end(batch.expected)
         batch.expected = None
 

@@ -5,6 +5,7 @@ import pytest
 from service.backend import Ranking, Target
 from service.batcher import MOST_TURNS, Batcher
 from service.errors import Draining, QueueFull
+from service.head_start import LONGEST_SECONDS
 from service.metrics import Metrics
 from service.queue import BatchLimits, Call
 from service.version_metrics import VersionMetrics
@@ -108,6 +109,46 @@ async def test_a_batch_waits_at_a_busy_worker_only_when_it_is_full() -> None:
     backend.release()
     await asyncio.gather(*(each.done.wait() for each in calls))
     assert [len(batch) for batch in backend.batches] == [1, 4, 1]
+
+
+async def busy_for(service_seconds: float, backend: FakeBackend) -> tuple[Batcher, list[Waiting]]:
+    """Return a batcher whose only worker should be free after so long, but is not, and calls: one runs, one waits."""
+    batcher = make(backend)
+    batcher.set_capacity(1, 2)
+    backend.service_seconds = service_seconds
+    first, running, waiting = calls = [call(1) for _ in range(3)]
+    batcher.submit(first, [b"class:0"])  # to know how long one takes
+    await first.done.wait()
+    backend.hold()
+    batcher.submit(running, [b"class:0"])
+    await backend.batches_arrived(2)
+    batcher.submit(waiting, [b"class:0"])
+    return batcher, calls
+
+
+async def test_a_batch_leaves_when_the_worker_should_be_free_in_a_moment() -> None:
+    backend = FakeBackend()
+    batcher, calls = await busy_for(0.01, backend)
+    await backend.batches_arrived(3)
+    calls += [call(1), call(1)]
+    for each in calls[3:]:
+        batcher.submit(each, [b"class:0"])
+    await asyncio.sleep(0.02)
+    assert len(backend.batches) == 3, "one batch leaves early, not two"
+    backend.release()
+    await asyncio.gather(*(each.done.wait() for each in calls))
+    assert [len(batch) for batch in backend.batches] == [1, 1, 1, 2]
+
+
+async def test_images_that_come_meanwhile_do_not_miss_the_batch_after_a_long_one() -> None:
+    backend = FakeBackend()
+    batcher, calls = await busy_for(2 * LONGEST_SECONDS, backend)
+    await asyncio.sleep(2.1 * LONGEST_SECONDS)
+    calls += [call(1)]
+    batcher.submit(calls[-1], [b"class:0"])
+    backend.release()
+    await asyncio.gather(*(each.done.wait() for each in calls))
+    assert [len(batch) for batch in backend.batches] == [1, 1, 2]
 
 
 async def test_a_batch_is_bounded_in_bytes() -> None:
