@@ -26,7 +26,7 @@ from service.errors import (
     InternalError,
 )
 from service.forecast import Forecast
-from service.head_start import HeadStart
+from service.head_start import Alarm, HeadStart
 from service.profile_order import ProfileOrder
 from service.queue import BatchLimits, BatchTimes, Call, Item, ItemQueue
 from service.version_metrics import VersionMetrics
@@ -47,6 +47,7 @@ class Batcher:
         limits: BatchLimits,
         metrics: VersionMetrics,
         clock: Callable[[], float] = time.monotonic,
+        call_later: Callable[..., Alarm] | None = None,  # the event loop's, unless told otherwise
     ) -> None:
         self.target = target
         self._backend = backend
@@ -61,7 +62,7 @@ class Batcher:
         self._forecast = Forecast(limits.max_batch_size, limits.latency_objective_ms)
         self._former = BatchFormer(self._queue, self._forecast, limits)
         self._admission = Admission(target, self._queue, self._forecast, limits)
-        self._head_start = HeadStart(self._fill)
+        self._head_start = HeadStart(self._forecast, self._fill_soon, call_later)
         self._circuit = Circuit(clock)
         self._fill_scheduled = False
         self._draining = False
@@ -152,13 +153,18 @@ class Batcher:
         else:
             self._fill()
 
+    def _fill_soon(self) -> None:
+        """Fill, once what lies in the sockets has been read: the event loop rings its alarms before."""
+        if self._queue:
+            asyncio.get_running_loop().call_soon(self._fill_when_quiet, -1, MOST_TURNS)
+
     def _fill(self) -> None:
         self._fill_scheduled = False
         while (self._queue or self._retries) and self._may_send() and (batch := self._next()) is not None:
             self._metrics.close[batch.reason].inc()
-            self._num_running += 1
             batch.expected = self._forecast.begin(len(batch.items))
-            self._head_start.begin(batch, batch.expected.round_trip_seconds)
+            self._head_start.begin(batch, has_worker=self._num_running < self._num_workers)
+            self._num_running += 1
             task = asyncio.get_running_loop().create_task(self._run(batch))
             self._tasks.add(task)
             task.add_done_callback(partial(self._ended, batch))
@@ -173,8 +179,7 @@ class Batcher:
             return False
         # One more for the next worker that is free, so that it need not wait for us. Had it room left long before,
         # those that come until then would have to wait for the batch after it.
-        is_soon_free = self._num_running - self._head_start.num_almost_back < self._num_workers
-        return is_soon_free or self._former.has_full_batch
+        return self._forecast.is_worker_soon_free or self._former.has_full_batch
 
     def _next(self) -> Batch | None:
         """Return the next batch of images whose callers still wait; None if nobody does."""

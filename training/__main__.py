@@ -28,6 +28,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if "RANK" in os.environ:  # torchrun's, and that of a strategy
-        leave_after(main)
-    sys.exit(main())
+    leave_after(main)

@@ -114,7 +114,7 @@ async def test_a_batch_waits_at_a_busy_worker_only_when_it_is_full() -> None:
 async def busy_for(service_seconds: float, backend: FakeBackend) -> tuple[Batcher, list[Waiting]]:
     """Return a batcher whose only worker should be free after so long, but is not, and calls: one runs, one waits."""
     batcher = make(backend)
-    batcher.set_capacity(1, 2)
+    batcher.set_capacity(1, 3)
     backend.service_seconds = service_seconds
     first, running, waiting = calls = [call(1) for _ in range(3)]
     batcher.submit(first, [b"class:0"])  # to know how long one takes

@@ -31,6 +31,7 @@ from service.metrics import Metrics
 from service.queue import Call
 from service.schemas import Priority
 from service.version_metrics import VersionMetrics
+from tests.service.alarms import Alarms
 from tests.service.limits import limits
 
 TARGET = Target("digits", "1.0")
@@ -86,9 +87,8 @@ class BatcherMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.loop.call_later = self.set_alarm  # type: ignore[method-assign, assignment]
-        self.alarms: list[asyncio.TimerHandle] = []
-        self.now = 1000.0
+        self.alarms = Alarms()
+        self.now = self.alarms.now = 1000.0
         self.desk = Desk(self.look_at)
         self.callers: list[Caller] = []
         self.num_sent = 0
@@ -97,7 +97,8 @@ class BatcherMachine(RuleBasedStateMachine):
     @initialize(num_workers=st.integers(1, 2), num_slots=st.integers(1, 4))
     def start(self, num_workers: int, num_slots: int) -> None:
         backend: Any = self.desk
-        self.batcher = Batcher(TARGET, backend, LIMITS, VersionMetrics(Metrics(), TARGET), clock=lambda: self.now)
+        metrics = VersionMetrics(Metrics(), TARGET)
+        self.batcher = Batcher(TARGET, backend, LIMITS, metrics, lambda: self.now, self.alarms.call_later)
         self.run(lambda: self.batcher.set_capacity(num_workers, max(num_workers, num_slots)))
         self.num_workers, self.num_slots = num_workers, max(num_workers, num_slots)
 
@@ -110,11 +111,6 @@ class BatcherMachine(RuleBasedStateMachine):
                 await asyncio.sleep(0)
 
         self.loop.run_until_complete(turn())
-
-    def set_alarm(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
-        """What the event loop does, by the fake clock."""
-        self.alarms.append(asyncio.TimerHandle(self.now + delay, callback, args, self.loop, context))
-        return self.alarms[-1]
 
     def look_at(self, items: list[bytes]) -> None:
         """A batch has only images that somebody waits for; unless it is tried again, they are the most urgent ones."""
@@ -183,11 +179,7 @@ class BatcherMachine(RuleBasedStateMachine):
     def advance(self, seconds: float) -> None:
         """Move the clock, and ring the alarms: the batcher's own, and what each caller has set for its deadline."""
         self.now += seconds
-        due = [each for each in self.alarms if each.when() <= self.now]
-        self.alarms = [each for each in self.alarms if each.when() > self.now]
-        for alarm in due:
-            if not alarm.cancelled():
-                alarm._run()
+        self.alarms.ring(self.now)
         for caller in self.callers:
             if caller.call.deadline <= self.now:
                 caller.call.end(DeadlineExceeded(1))
@@ -283,8 +275,8 @@ class BatcherMachine(RuleBasedStateMachine):
         assert not self.batcher._tasks
         assert not self.batcher._retries
         assert len(self.batcher._queue) == self.batcher._num_running == 0
-        assert not self.batcher._head_start.num_almost_back
-        assert all(each.cancelled() for each in self.alarms)
+        assert self.batcher._forecast._num_almost_back == 0
+        assert not self.alarms.times()
         assert self.batcher._forecast._num_running == self.batcher._forecast._seconds_running == 0
         for caller in self.callers:
             assert caller.call.is_done, "a caller was forgotten"

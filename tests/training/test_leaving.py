@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from training.artifacts import Run
+
 ROOT = Path(__file__).resolve().parents[2]
 # Ended by Python while it asks for the lock in C++, this thread takes the process with it, as one of Gloo's would.
 WORKS_FOR_EVER = """
-import atexit, runpy, sys, threading, torch
+import atexit, os, runpy, sys, threading, torch
 def work():
     ones = torch.ones(10)
     while True:
@@ -18,17 +20,18 @@ def work():
 threading.Thread(target=work, daemon=True).start()
 """
 LEAVES = """
-from training.parallel.leaving import leave_after
+from training.parallel.leaving import leave_after, leave_early
 def main():
+    leave_early()
     atexit.register(print, "and tidied")
     print("done")
     {end}
 leave_after(main)
 """
-COMMAND = "sys.argv[1:] = ['train', '--run', 'nowhere']; runpy.run_module('training', run_name='__main__')"
+COMMAND = "sys.argv[1:] = {!r}; runpy.run_module('training', run_name='__main__')"
 
 
-def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def leaving(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", WORKS_FOR_EVER + code],
         cwd=ROOT, env={**os.environ, **environment}, timeout=120, capture_output=True, text=True, check=False,
@@ -47,12 +50,18 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_its_status_is_kept_and_nothing_it_says_is_lost(end: str, status: int, told: str) -> None:
-    left = run(LEAVES.format(end=end))
+    left = leaving(LEAVES.format(end=end))
     assert (left.returncode, left.stdout) == (status, "done\nand tidied\n"), left.stderr
     assert left.stderr.endswith(told)
 
 
-def test_a_strategys_process_leaves_that_way() -> None:
-    left = run(COMMAND, RANK="0")
-    assert left.returncode == 2, left.stderr
-    assert left.stderr.startswith("error: --run: nowhere is not a folder")
+def test_nobody_has_to_be_there_to_hear_it() -> None:
+    left = leaving(LEAVES.format(end="here, there = os.pipe(); os.close(here); os.dup2(there, 1); return 3"))
+    assert left.returncode == 3, left.stderr
+
+
+def test_a_strategys_process_leaves_that_way(run: Run) -> None:
+    command = ["train", "--run", str(run.folder), "--strategy", "ddp", "--epochs", "1"]
+    left = leaving(COMMAND.format(command), RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    assert left.returncode == 0, left.stderr
+    assert left.stdout.splitlines()[-1].startswith("kept epoch 1")

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training.errors import SettingError
+from training.parallel.leaving import leave_early
 from training.parallel.options import Backend
 
 # A process that waits this long for another one gives up; first steps on a busy machine take a while.
@@ -75,6 +76,8 @@ def joined(device: torch.device, backend: Backend) -> Iterator[World]:
     if device.type == "cuda":
         device = local_device(os.environ)
         torch.cuda.set_device(device)
+    if name != "mpi":  # which says goodbye in a function that C calls at the end
+        leave_early()
     dist.init_process_group(name, timeout=TIMEOUT)
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device)
