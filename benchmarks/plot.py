@@ -40,9 +40,9 @@ def draw(results: Results, path: Path, workload: str = "small") -> bool:
         for system, cells in found.items():
             _line(axis, results, f"{system}/{workload}", cells, name, system)
         for what, (label, dashes) in RAW_LINE.items():
-            limit = results.series(f"raw/{workload}", "limits", what)
+            limit = results.limit(workload, what)
             if limit is not None:
-                axis.axvline(limit.median, color=FAINT, linestyle=dashes, linewidth=1.2, label=label)
+                axis.axvline(limit[1].median, color=FAINT, linestyle=dashes, linewidth=1.2, label=label)
         axis.set_yscale("log")
         axis.set_title(title, loc="left", fontsize=11, color=INK)
         axis.set_xlabel("requests answered per second", color=INK)

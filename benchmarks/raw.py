@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from benchmarks.places import ROOT
 from service.workers.allocator import memory_environment
@@ -24,9 +23,9 @@ WHAT = ("forward", "decode")  # without and with decoding the images
 SHAPES = ((1, 2), (2, 1))
 
 
-def limits(folder: Path, batch_sizes: Sequence[int], seconds: float) -> dict[str, Any]:
-    """Return the most images/s with and without decoding, and all that it was chosen from."""
-    found: dict[str, dict[str, float]] = {}
+def limits(folder: Path, batch_sizes: Sequence[int], seconds: float) -> dict[str, dict[str, float]]:
+    """Return the images/s without and with decoding, each for every number of processes, threads and images."""
+    found: dict[str, dict[str, float]] = {what: {} for what in WHAT}
     for num_processes, num_threads in SHAPES:
         threads = {"OMP_NUM_THREADS": str(num_threads), "OMP_WAIT_POLICY": "PASSIVE"}
         env = {**memory_environment(), **os.environ, **threads}
@@ -39,12 +38,11 @@ def limits(folder: Path, batch_sizes: Sequence[int], seconds: float) -> dict[str
                 process.line()  # ready
             for batch_size in batch_sizes:
                 shape = f"{num_processes} x {num_threads}, batch {batch_size}"
-                found[shape] = {}
                 for what in WHAT:
                     for process in processes:
                         process.ask(f"{batch_size} {what} {seconds}")
-                    found[shape][what] = round(sum(float(process.line()) for process in processes), 1)
-    return {**{what: max(each[what] for each in found.values()) for what in WHAT}, "all": found}
+                    found[what][shape] = round(sum(float(process.line()) for process in processes), 1)
+    return found
 
 
 class _Process:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.raw import WHAT
 from benchmarks.results import Results
 from benchmarks.targets import Line
 from service.workers.allocator import find_allocator
@@ -39,11 +40,15 @@ def cell_rows(results: Results) -> list[str]:
 
 def raw_rows(results: Results) -> list[str]:
     """Return a row for each workload's limits."""
-    rows = ["| raw forward passes, best of all | without decoding, images/s | with decoding |", "|---|---|---|"]
-    for task, cell in results.cells():
+    rows = [
+        "| raw forward passes | without decoding, images/s | processes x threads | with decoding | |",
+        "|---|---|---|---|---|",
+    ]
+    for task, _ in results.cells():
         if task.startswith("raw/"):
-            figures = [results.series(task, cell, name) for name in ("forward", "decode")]
-            rows.append(f"| {task.removeprefix('raw/')} | {' | '.join(map(str, figures))} |")
+            workload = task.removeprefix("raw/")
+            found = [limit for what in WHAT if (limit := results.limit(workload, what)) is not None]
+            rows.append(f"| {workload} | {' | '.join(f'{images} | {shape}' for shape, images in found)} |")
     return rows
 
 

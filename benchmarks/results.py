@@ -79,6 +79,17 @@ class Results:
             values.append(float(value))
         return Series(tuple(values)) if values else None
 
+    def limit(self, workload: str, what: str) -> tuple[str, Series] | None:
+        """Return the shape of raw forward passes whose median over the repeats is largest, with its images/s.
+
+        The fastest of each repeat would be whichever shape was luckiest in it: more than any shape reaches.
+        """
+        outcomes = self.outcomes(f"raw/{workload}", "limits")
+        if not outcomes:
+            return None
+        shapes = {shape: Series(tuple(each[what][shape] for each in outcomes)) for shape in outcomes[0][what]}
+        return max(shapes.items(), key=lambda item: item[1].median)
+
     def cells(self) -> list[tuple[str, str]]:
         """Return every (task, cell) that has an outcome."""
         found = {

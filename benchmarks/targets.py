@@ -47,6 +47,11 @@ class Figures:
         found = self.series(system, cell, figure, workload)
         return None if found is None else found.median
 
+    def limit(self, what: str, workload: str | None = None) -> float | None:
+        """Return the median of raw forward passes, `what` being without or with decoding, in their best shape."""
+        found = self.results.limit(workload or self.workload, what)
+        return None if found is None else found[1].median
+
     def ours(self, cell: str, systems: Sequence[str] = ("workers", "grpc", "rest"), workload: str | None = None) -> str:
         """Return the better of the backends: the one with the highest throughput in this cell."""
         return max(systems, key=lambda system: self.median(system, cell, workload=workload) or 0.0)
@@ -72,7 +77,7 @@ def lines(results: Results, accuracy: dict[str, Any] | None) -> list[Line]:
 
 
 def _busy(figures: Figures) -> Iterator[Line]:
-    raw = figures.median("raw", "limits", "forward")
+    raw = figures.limit("forward")
     for clients in BUSY:
         ours = figures.ours(clients)
         speed = figures.median(ours, clients)
@@ -129,7 +134,7 @@ def _count(clients: str) -> str:
 
 
 def _big(figures: Figures) -> Iterator[Line]:
-    raw = figures.median("raw", "limits", "decode", workload="big")
+    raw = figures.limit("decode", workload="big")
     ours = figures.ours("64", workload="big")
     speed = figures.median(ours, "64", workload="big")
     yield Line(3, f"ResNet-18 at 224: {ours} / raw, both decode", ratio(speed, raw), ">=", 0.93)

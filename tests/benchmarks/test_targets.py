@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.matrix import matches, measure, rotated
-from benchmarks.report import cell_rows, target_rows
+from benchmarks.report import cell_rows, raw_rows, target_rows
 from benchmarks.results import Results, Series
 from benchmarks.targets import Line, all_met, lines
 from benchmarks.tasks import Put
@@ -61,6 +61,19 @@ def test_the_better_backend_counts_and_bounds_are_inclusive(tmp_path: Path) -> N
     assert line(found, "64 clients: through TorchServe, grpc / mosec").figure == pytest.approx(1.1)
     assert Line(1, "", 1.1, ">=", 1.1).is_met
     assert not Line(1, "", 1.1, "<=", 1.0).is_met
+
+
+def test_the_limit_is_one_shape_and_not_the_luckiest_of_each_repeat(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    assert results.limit("small", "forward") is None
+    steady, lucky = "2 x 1, batch 8", "2 x 1, batch 16"
+    for repeat, (one, other) in enumerate([(1000, 900), (1010, 1400), (1300, 800)]):
+        images = {steady: one, lucky: other}
+        results.put("raw/small", "limits", repeat, {"forward": images, "decode": images})
+    assert results.limit("small", "forward") == (steady, Series((1000, 1010, 1300)))
+    put(results, "workers/small", "64", 706)  # its median is 707
+    assert line(lines(results, None), "64 clients: workers / raw").figure == pytest.approx(0.70)
+    assert raw_rows(results)[2:] == [f"| small | 1010 (1000-1300) | {steady} | 1010 (1000-1300) | {steady} |"]
 
 
 def test_the_way_through_torchserve_is_the_shorter_one(tmp_path: Path) -> None:
