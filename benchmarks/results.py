@@ -84,11 +84,10 @@ class Results:
 
         The fastest of each repeat would be whichever shape was luckiest in it: more than any shape reaches.
         """
-        outcomes = self.outcomes(f"raw/{workload}", "limits")
-        if not outcomes:
-            return None
-        shapes = {shape: Series(tuple(each[what][shape] for each in outcomes)) for shape in outcomes[0][what]}
-        return max(shapes.items(), key=lambda item: item[1].median)
+        task, cell = f"raw/{workload}", "limits"
+        shapes = [shape for outcome in self.outcomes(task, cell)[:1] for shape in outcome[what]]
+        found = [(shape, images) for shape in shapes if (images := self.series(task, cell, f"{what}.{shape}"))]
+        return max(found, key=lambda each: each[1].median, default=None)
 
     def cells(self) -> list[tuple[str, str]]:
         """Return every (task, cell) that has an outcome."""
