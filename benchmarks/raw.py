@@ -1,7 +1,7 @@
 """Forward passes and nothing around them: what the cores could do if serving cost nothing.
 
-`python -m benchmarks.raw answers FOLDER` leaves each body's answer in the folder; `passes FOLDER` is one process of
-a measurement: for each line "BATCH_SIZE WHAT SECONDS" on its standard input it prints images/s.
+`python -m benchmarks.raw answers FOLDER` leaves each body's answer in the folder; `passes FOLDER BATCH_SIZE...` is one
+process of a measurement: for each line "BATCH_SIZE WHAT SECONDS" on its standard input it prints images/s.
 """
 
 import json
@@ -29,7 +29,7 @@ def limits(folder: Path, batch_sizes: Sequence[int], seconds: float) -> dict[str
     for num_processes, num_threads in SHAPES:
         threads = {"OMP_NUM_THREADS": str(num_threads), "OMP_WAIT_POLICY": "PASSIVE"}
         env = {**memory_environment(), **os.environ, **threads}
-        command = [sys.executable, "-m", "benchmarks.raw", "passes", str(folder)]
+        command = [sys.executable, "-m", "benchmarks.raw", "passes", str(folder), *map(str, batch_sizes)]
         with ExitStack() as stack:
             processes = [_Process(command, env) for _ in range(num_processes)]
             for process in processes:
@@ -66,11 +66,11 @@ class _Process:
         self._process.communicate()
 
 
-def run_passes(folder: Path) -> None:
-    """Be one process of a measurement."""
+def run_passes(folder: Path, *batch_sizes: str) -> None:
+    """Be one process of a measurement, warm for these sizes."""
     from benchmarks.peers.classify import Classifier  # noqa: PLC0415 - the harness itself needs no torch
 
-    classifier = Classifier(folder)
+    classifier = Classifier(folder, [int(size) for size in batch_sizes])
     contents = [path.read_bytes() for path in bodies(folder)]
     print("ready", flush=True)
     for line in sys.stdin:
@@ -101,4 +101,4 @@ def bodies(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    {"answers": write_answers, "passes": run_passes}[sys.argv[1]](Path(sys.argv[2]))
+    {"answers": write_answers, "passes": run_passes}[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])

@@ -32,7 +32,7 @@ WARM_UP_SECONDS = 15.0
 class Classifier:
     """One graph, on as many threads as OMP_NUM_THREADS says."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, warm_up_sizes: Sequence[int] = WARM_UP_SIZES) -> None:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         self.contract: dict[str, Any] = json.loads((folder / "contract.json").read_text())
         size = self.contract["input"]
@@ -43,7 +43,7 @@ class Classifier:
         form = os.environ.get("TORCHGATE_GRAPH_FORM", "")
         self.graph = load_graph(folder / "model.pt", self.contract, form, torch.device("cpu"), cases)
         deadline = time.monotonic() + WARM_UP_SECONDS
-        for num_items in WARM_UP_SIZES:
+        for num_items in warm_up_sizes:
             for _ in range(WARM_UP_RUNS):
                 if time.monotonic() < deadline:
                     self.run([cases[0]] * num_items)
