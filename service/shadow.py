@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median, median_low
 
 from service.backend import ItemError, Ranking, Target
 from service.deadlines import Deadlines
@@ -30,8 +30,10 @@ MOST_WAITING = 32
 IDLE_SECONDS = 0.005
 # Of the time, that copies take under load; a guard that compares must see something then, too.
 BUSY_SHARE = 0.005
-MOST_CREDIT_SECONDS = 0.1
-COST_WEIGHT = 0.1
+MOST_CREDIT_SECONDS = 0.1  # that are saved up, or one copy's cost where that is more
+# A copy costs the median of the last ones, so that one which the machine held up does not keep all others back; with
+# fewer than two, nobody knows.
+NUM_COSTS, FEWEST_COSTS = 5, 2
 NUM_LATENCIES = 1000
 
 
@@ -146,7 +148,7 @@ class _Lane:
         self._is_running = False
         self._timer: asyncio.TimerHandle | None = None
         self._num_calls = 0  # of the version that answers, when the timer was set
-        self._cost_seconds = 0.0  # of a copy, a moving average
+        self._costs: deque[float] = deque(maxlen=NUM_COSTS)  # seconds
         self._credit_seconds = MOST_CREDIT_SECONDS
         self._credit_at = time.monotonic()
 
@@ -177,10 +179,12 @@ class _Lane:
     def _may_disturb(self) -> bool:
         now = time.monotonic()
         earned = (now - self._credit_at) * BUSY_SHARE
-        self._credit_at, self._credit_seconds = now, min(self._credit_seconds + earned, MOST_CREDIT_SECONDS)
-        if self._credit_seconds < self._cost_seconds:
+        cost = median_low(self._costs) if len(self._costs) >= FEWEST_COSTS else 0.0
+        self._credit_at = now
+        self._credit_seconds = min(self._credit_seconds + earned, max(MOST_CREDIT_SECONDS, cost))
+        if self._credit_seconds < cost:
             return False
-        self._credit_seconds -= self._cost_seconds
+        self._credit_seconds -= cost
         return True
 
     def _send(self, copied: Copied) -> None:
@@ -209,7 +213,7 @@ class _Lane:
     def _compare(self, copied: Copied, call: Call, started: float) -> None:
         self._is_running = False
         seconds = time.monotonic() - started
-        self._cost_seconds += (seconds - self._cost_seconds) * (COST_WEIGHT if self._cost_seconds else 1)
+        self._costs.append(seconds)
         if call.error is not None or any(isinstance(result, GatewayError) for result in call.results):
             self.comparison.num_failed += 1
             self._metrics.requests["failed"].inc()

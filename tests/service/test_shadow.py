@@ -82,8 +82,28 @@ async def test_under_load_copies_take_a_small_share_of_the_time(tmp_path: Path) 
         async with asyncio.timeout(30):
             while (found := await report_if_any(rig)).get("num_shed", 0) < 200 or found["num_requests"] < 2:
                 await rig.predict(b"class:1")
-        # What was saved up, what was earned since, and one whose cost was not known yet.
-        assert found["num_requests"] <= (MOST_CREDIT_SECONDS + BUSY_SHARE * (time.monotonic() - started)) / 0.05 + 1
+        # What was saved up, what was earned since, and two whose cost was not known yet.
+        assert found["num_requests"] <= (MOST_CREDIT_SECONDS + BUSY_SHARE * (time.monotonic() - started)) / 0.05 + 2
+        rig.backend.release()
+        await stuck
+
+
+@pytest.mark.parametrize("seconds", [(2.0, 0.01, 0.01), (0.2, 0.2, 0.2)], ids=["one-was-held-up", "all-are-dear"])
+async def test_under_load_dear_copies_go_out_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...]
+) -> None:
+    assert min(seconds[0], 0.2) > MOST_CREDIT_SECONDS
+    monkeypatch.setattr(shadow, "BUSY_SHARE", 0.1)
+    async with shadowed(tmp_path, workers_per_version=2) as rig:
+        rig.backend.stuck.add(PRIMARY)
+        stuck = asyncio.create_task(rig.predict(b"class:1"))
+        await rig.backend.batches_arrived(1)
+        rig.backend.stuck.clear()
+        async with asyncio.timeout(15):
+            for number, each in enumerate(seconds):
+                rig.backend.slow[SHADOW] = each
+                while (await report_if_any(rig)).get("num_requests", 0) <= number:
+                    await rig.predict(b"class:1")
         rig.backend.release()
         await stuck
 
