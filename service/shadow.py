@@ -149,6 +149,7 @@ class _Lane:
         self._timer: asyncio.TimerHandle | None = None
         self._num_calls = 0  # of the version that answers, when the timer was set
         self._costs: deque[float] = deque(maxlen=NUM_COSTS)  # seconds
+        self._cost_seconds = 0.0  # of a copy
         self._credit_seconds = MOST_CREDIT_SECONDS
         self._credit_at = time.monotonic()
 
@@ -179,12 +180,11 @@ class _Lane:
     def _may_disturb(self) -> bool:
         now = time.monotonic()
         earned = (now - self._credit_at) * BUSY_SHARE
-        cost = median_low(self._costs) if len(self._costs) >= FEWEST_COSTS else 0.0
-        self._credit_at = now
-        self._credit_seconds = min(self._credit_seconds + earned, max(MOST_CREDIT_SECONDS, cost))
-        if self._credit_seconds < cost:
+        most = max(MOST_CREDIT_SECONDS, self._cost_seconds)
+        self._credit_at, self._credit_seconds = now, min(self._credit_seconds + earned, most)
+        if self._credit_seconds < self._cost_seconds:
             return False
-        self._credit_seconds -= cost
+        self._credit_seconds -= self._cost_seconds
         return True
 
     def _send(self, copied: Copied) -> None:
@@ -214,6 +214,8 @@ class _Lane:
         self._is_running = False
         seconds = time.monotonic() - started
         self._costs.append(seconds)
+        if len(self._costs) >= FEWEST_COSTS:
+            self._cost_seconds = median_low(self._costs)
         if call.error is not None or any(isinstance(result, GatewayError) for result in call.results):
             self.comparison.num_failed += 1
             self._metrics.requests["failed"].inc()

@@ -92,7 +92,7 @@ async def test_under_load_copies_take_a_small_share_of_the_time(tmp_path: Path) 
 async def test_under_load_dear_copies_go_out_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...]
 ) -> None:
-    assert min(seconds[0], 0.2) > MOST_CREDIT_SECONDS
+    assert seconds[0] > MOST_CREDIT_SECONDS
     monkeypatch.setattr(shadow, "BUSY_SHARE", 0.1)
     async with shadowed(tmp_path, workers_per_version=2) as rig:
         rig.backend.stuck.add(PRIMARY)
