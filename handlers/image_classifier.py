@@ -252,6 +252,8 @@ class ImageClassifier:
         size = self.contract["input"]
         deadline = time.monotonic() + WARM_UP_SECONDS
         for num_items in WARM_UP_SIZES:
+            if self.model.is_warm(num_items):
+                continue
             batch = np.zeros((num_items, size["channels"], size["height"], size["width"]), np.uint8)
             for _ in range(WARM_UP_RUNS):
                 self.run(batch)

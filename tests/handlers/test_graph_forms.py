@@ -67,6 +67,42 @@ def test_batches_are_stacked_in_the_layout_that_their_form_wants(tmp_path: Path)
         assert torch.from_numpy(stacked).is_contiguous(memory_format=layout)
 
 
+def test_the_fused_form_is_compiled_when_it_is_loaded_and_takes_other_batches_in_pieces(tmp_path: Path) -> None:
+    handler, portable = loaded(tmp_path / "a", ("fused", None)), load(write_model_folder(tmp_path / "b"))
+    (fused,) = (form.graph for form in handler.model.forms)
+    compiled = dict(fused._compiled)
+    assert sorted(compiled) == [1, 2, 4, 8, 16, 32]
+    for num_items in (1, 3, 19, 32, 70):
+        difference = (handler.run(batch(num_items)) - portable.run(batch(num_items))).abs().max()
+        assert float(difference) <= 1e-6
+    assert fused._compiled == compiled
+    assert not torch.jit.onednn_fusion_enabled()  # type: ignore[no-untyped-call]
+
+
+def test_its_kernels_are_joined_and_those_of_other_graphs_in_the_process_are_not(tmp_path: Path) -> None:
+    handler = loaded(tmp_path, ("fused", 8), ("frozen", None))
+    for num_items, is_joined in ((1, True), (8, True), (9, False)):
+        handler.run(batch(num_items))
+        graph = str(torch.jit.last_executed_optimized_graph())  # type: ignore[attr-defined]
+        assert ("prim::oneDNNFusionGroup" in graph) == is_joined
+
+
+@pytest.mark.parametrize(
+    ("bound", "sizes"), [(1, [1]), (4, [1, 2, 4]), (20, [1, 2, 4, 8, 16]), (32, [1, 2, 4, 8, 16, 32])]
+)
+def test_up_to_a_bound_no_more_is_compiled_than_it_needs(tmp_path: Path, bound: int, sizes: list[int]) -> None:
+    handler = loaded(tmp_path, ("fused", bound), ("portable", None))
+    assert sorted(handler.model.forms[0].graph._compiled) == sizes
+    assert [handler.model.is_warm(num_items) for num_items in (1, bound, bound + 1)] == [True, True, False]
+
+
+@pytest.mark.parametrize("num_items", [1, 2, 3, 7, 8, 31, 32, 33, 63, 100, 256])
+def test_pieces_are_as_few_as_can_be(num_items: int) -> None:
+    found = graph_forms.pieces(num_items)
+    assert sum(found) == num_items
+    assert len(found) == num_items // 32 + (num_items % 32).bit_count()
+
+
 def test_archives_without_the_part_stay_portable(tmp_path: Path) -> None:
     assert used(load(write_model_folder(tmp_path, checked_contract()))) == [("portable", None)]
 

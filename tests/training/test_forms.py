@@ -93,6 +93,19 @@ def test_the_least_that_is_fast_is_chosen(median_ms: Any, expected: list[Choice]
     assert choose(median_ms) == expected
 
 
+def test_without_its_compiler_there_is_no_fused_form(
+    exported: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(enabled: bool) -> None:
+        raise AttributeError("module 'torch._C' has no attribute '_jit_set_llga_enabled'")
+
+    monkeypatch.setattr(torch.jit, "enable_onednn_fusion", missing)
+    monkeypatch.setattr(forms, "SECONDS_PER_BATCH_SIZE", 0.0)
+    images, _ = load_split(exported, "validation")
+    assert "fused" not in find_fastest(Path(exported.graph("fp32")), images).median_ms
+    assert "fp32: no form fused: module 'torch._C' has no attribute" in capsys.readouterr().out
+
+
 def test_forms_that_cannot_be_made_or_deviate_are_left_out(
     exported: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,7 +122,7 @@ def test_forms_that_cannot_be_made_or_deviate_are_left_out(
     monkeypatch.setattr(forms, "SECONDS_PER_BATCH_SIZE", 0.0)
     images, _ = load_split(exported, "validation")
     found = find_fastest(Path(exported.graph("fp32")), images)
-    assert set(found.median_ms) == {"portable", "frozen-channels-last", "optimized-channels-last"}
+    assert set(found.median_ms) == {"portable", "frozen-channels-last", "optimized-channels-last", "fused"}
     printed = capsys.readouterr().out
     assert "fp32: no form frozen: no such kernel" in printed
     assert "fp32: no form optimized, it is off by 0.001" in printed

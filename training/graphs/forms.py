@@ -16,13 +16,51 @@ from training.evaluate import Model
 from training.graphs.graph_file import PACKAGE, load_compiled
 from training.graphs.latency import measure_latency
 
-Form = Literal["portable", "frozen", "frozen-channels-last", "optimized", "optimized-channels-last"]
+Form = Literal["portable", "frozen", "frozen-channels-last", "optimized", "optimized-channels-last", "fused"]
 FORMS: tuple[Form, ...] = get_args(Form)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 SECONDS_PER_BATCH_SIZE = 0.5
 # A second form costs memory for its weights and time to load, the first one time to load.
 LEAST_GAIN = 0.02
 TOLERANCE = 1e-5
+# Batches that the fused form is compiled for, the largest first.
+_PIECES = (32, 16, 8, 4, 2, 1)
+
+
+class _Fused:
+    """The graph compiled by oneDNN's graph compiler, which does it for one shape, for each of a few sizes of batches.
+
+    Batches of other sizes go through in pieces.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._compiled: dict[int, Model] = {}
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        answers = []
+        left = batch
+        for size in _PIECES:
+            while len(left) >= size:
+                piece, left = left[:size], left[size:]
+                if size not in self._compiled:
+                    self._compiled[size] = self._compile(piece)
+                answers.append(self._compiled[size](piece))
+        return answers[0] if len(answers) == 1 else torch.cat(answers)
+
+    def _compile(self, piece: Tensor) -> Model:
+        graph: Model = torch.jit.freeze(self._graph)
+        # It looks at the process's switch when TorchScript specialises the graph, in its second call.
+        was_on = torch.jit.onednn_fusion_enabled()  # type: ignore[no-untyped-call]
+        torch.jit.enable_onednn_fusion(True)
+        try:
+            for _ in range(2):
+                graph(piece)
+        finally:
+            torch.jit.enable_onednn_fusion(was_on)
+        return graph
+
+
 # What is done to the portable graph, and whether weights and images are laid out with their channels last.
 _RECIPES: dict[Form, tuple[Callable[[Any], Model], bool]] = {
     "portable": (lambda graph: graph, False),
@@ -30,6 +68,7 @@ _RECIPES: dict[Form, tuple[Callable[[Any], Model], bool]] = {
     "frozen-channels-last": (torch.jit.freeze, True),
     "optimized": (torch.jit.optimize_for_inference, False),
     "optimized-channels-last": (torch.jit.optimize_for_inference, True),
+    "fused": (_Fused, False),
 }
 
 
@@ -82,7 +121,7 @@ def find_fastest(graph: Path, images: Tensor, tolerance: float = TOLERANCE) -> O
                 model = apply_form(load_compiled(graph), form)
                 # The second call runs other code than the first.
                 difference = max(float((model(batch) - expected).abs().max()) for _ in range(2))
-            except RuntimeError as error:
+            except (RuntimeError, AttributeError) as error:  # the latter: torch was built without the compiler
                 print(f"{graph.parent.name}: no form {form}: {str(error).strip().splitlines()[-1]}")
                 continue
             if difference <= tolerance:
