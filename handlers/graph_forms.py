@@ -40,7 +40,7 @@ class Fused:
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
         """Return what the graph returns for [N, C, H, W]; C, H and W are those of the first call."""
-        answers = [self._answer(piece) for piece in torch.split(batch, pieces(len(batch)))]
+        answers = [self._answer(piece) for piece in torch.split(batch, list(pieces(len(batch))))]
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _answer(self, piece: torch.Tensor) -> torch.Tensor:
@@ -65,13 +65,13 @@ class Fused:
 
 
 @functools.cache
-def pieces(num_items: int) -> list[int]:
+def pieces(num_items: int) -> tuple[int, ...]:
     """Return the sizes of the pieces that so many images go in, as few as can be."""
     found: list[int] = []
     for size in PIECES:
         found += [size] * (num_items // size)
         num_items %= size
-    return found
+    return tuple(found)
 
 
 # What is done to the portable graph, and whether weights and images are laid out with their channels last.
