@@ -41,6 +41,7 @@ LOG_SECONDS = 2.0
 # A file of a kilobyte can hold an image that takes seconds to decode. Many of them in one batch must not keep the
 # worker until TorchServe takes it for dead.
 DECODE_SECONDS = 10.0
+ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 TOO_LATE = problem("decode_timeout", f"The images before it in its batch took {DECODE_SECONDS:g} s; send it again.")
 
 
@@ -98,7 +99,7 @@ def read_options(sent: Any) -> dict[str, Any]:
 
 def serialise(answer: Mapping[str, Any]) -> bytes:
     """Return an answer as JSON."""
-    return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
+    return ENCODER.encode(answer).encode()
 
 
 class ImageClassifier:
@@ -219,8 +220,9 @@ class ImageClassifier:
             results = [{"probabilities": values} for values in rows.tolist()]
         else:
             # A stable sort always gives equal probabilities in the order of their classes.
-            classes = np.argsort(-rows, axis=1, kind="stable")[:, :top_k]
-            pairs = zip(classes.tolist(), np.take_along_axis(rows, classes, axis=1).tolist(), strict=True)
+            classes = (-rows).argsort(axis=1, kind="stable")[:, :top_k]
+            values = rows[np.arange(len(rows))[:, np.newaxis], classes]
+            pairs = zip(classes.tolist(), values.tolist(), strict=True)
             results = [{"top_k": list(zip(*pair, strict=True))} for pair in pairs]
         failed = {"error": problem("output_not_finite", "The model's output for this item is not a finite number.")}
         return [result if good else failed for result, good in zip(results, finite, strict=True)]

@@ -58,6 +58,7 @@ class Batcher:
         self._retries: deque[Batch] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_running = 0
+        self._num_undelivered = 0  # answers that came and have not gone out
         self._num_workers = self._num_slots = 1
         self._forecast = Forecast(limits.max_batch_size, limits.latency_objective_ms)
         self._former = BatchFormer(self._queue, self._forecast, limits)
@@ -205,11 +206,15 @@ class Batcher:
             self._fill()
             return
         seconds = self._clock() - started
+        self._num_undelivered += 1
+        if is_alone := self._num_undelivered == self._num_running == 1 and not (self._queue or self._retries):
+            self._deliver(batch, answer, started, seconds)
         self._learn(batch, answer, seconds)
         self._end(batch)
         self._fill()
-        # The worker's next batch first: it goes out in the first step of a task that was made just now.
-        asyncio.get_running_loop().call_soon(self._deliver, batch, answer, started, seconds)
+        if not is_alone:
+            # The worker's next batch first: it goes out in the first step of a task that was made just now.
+            asyncio.get_running_loop().call_soon(self._deliver, batch, answer, started, seconds)
 
     async def _ask(self, batch: Batch) -> BatchAnswer:
         payloads = [item.payload for item in batch.items]
@@ -253,6 +258,7 @@ class Batcher:
         self._metrics.items.inc(len(batch.items))
 
     def _deliver(self, batch: Batch, answer: BatchAnswer, started: float, seconds: float) -> None:
+        self._num_undelivered -= 1
         first = batch.items[0].call
         if answer.profile is None:
             self._forecast.compare(first.foreseen_seconds, started + seconds - first.submitted_at)

@@ -2,28 +2,44 @@
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
-from service.backend import BatchAnswer, BatchOptions, ItemError, ItemResult, ProbabilityVector, Ranking
+from service.backend import (
+    BatchAnswer,
+    BatchOptions,
+    ItemError,
+    ItemResult,
+    ProbabilityVector,
+    ProfileKind,
+    Ranking,
+)
 from service.errors import BackendError, BackendFailed, BackendUnavailable, WorkerDied
 
 OPTIONS_KEY = "options"
 # What TorchServe says when a version has no worker for a batch, or is not registered.
 MEANS_UNAVAILABLE = ("has no worker", "Model not found", "does not exist for model")
 MEANS_WORKER_DIED = "Worker died"
+MAX_CACHED = 256  # options and numbers of items, of which nearly every batch has one of a few
 
 
 def pack_options(options: BatchOptions) -> bytes:
     """Return the JSON that goes under the key `options`."""
-    packed: dict[str, Any] = {"top_k": options.top_k, "probabilities": options.probabilities}
-    if options.profile is not None:
-        packed["profile"] = options.profile
+    return _packed(options.top_k, options.probabilities, options.profile)
+
+
+@lru_cache(MAX_CACHED)
+def _packed(top_k: int, probabilities: bool, profile: ProfileKind | None) -> bytes:
+    packed: dict[str, Any] = {"top_k": top_k, "probabilities": probabilities}
+    if profile is not None:
+        packed["profile"] = profile
     return json.dumps(packed).encode()
 
 
+@lru_cache(MAX_CACHED)
 def item_keys(num_items: int) -> Sequence[str]:
     """Return the keys under which items travel: "0", "1", ..."""
-    return [str(index) for index in range(num_items)]
+    return tuple(str(index) for index in range(num_items))
 
 
 def parse_answer(body: bytes) -> BatchAnswer:

@@ -27,6 +27,7 @@ class Connection:
         self._on_end = on_end
         self._received = bytearray()
         self._unsent: deque[bytes | memoryview] = deque()
+        self._waits_for_room = False
         self._open = False
 
     def start(self) -> None:
@@ -66,10 +67,13 @@ class Connection:
                 self._sent(self._socket.sendmsg(list(islice(self._unsent, MOST_PIECES_AT_ONCE))))
         except (BlockingIOError, InterruptedError):
             loop.add_writer(descriptor, self._writable)
+            self._waits_for_room = True
             return
         except OSError:
             self._unsent.clear()  # it has gone: reading tells, after the answers that still lie there
-        loop.remove_writer(descriptor)
+        if self._waits_for_room:  # nearly never: all of a batch fits into the kernel's buffer
+            loop.remove_writer(descriptor)
+            self._waits_for_room = False
 
     def _sent(self, num_bytes: int) -> None:
         while self._unsent and num_bytes >= len(self._unsent[0]):

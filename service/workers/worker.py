@@ -47,7 +47,8 @@ class Worker:
     def __init__(self, launcher: Launcher, folder: Path) -> None:
         self._process = Process(launcher, folder, self._exited)
         self._connection: Connection | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None  # rings when the first batch may be late, or before
+        self._rings_at = 0.0
         self._load: asyncio.Future[Answer] | None = None
         self._in_flight: deque[Batch] = deque()
         self._socket_ended = False
@@ -191,18 +192,40 @@ class Worker:
         self._end(why)
 
     def _first_begins(self) -> None:
-        self.first_since = time.monotonic()
-        batch = self._in_flight[0]
-        self._timer = asyncio.get_running_loop().call_later(batch.timeout_seconds, self._late, batch)
+        """Have it looked at when it may be late; a timer that rings before will find out by itself.
 
-    def _late(self, batch: Batch) -> None:
-        """The limit has passed; an event loop that was held up may not have come to read the answer yet."""
+        Setting and cancelling one for each batch costs as much as sending a small one.
+        """
+        self.first_since = time.monotonic()
+        late_at = self.first_since + self._in_flight[0].timeout_seconds
+        if self._timer is not None:
+            if self._rings_at <= late_at:
+                return
+            self._timer.cancel()
+        self._look_at(late_at)
+
+    def _look_at(self, late_at: float) -> None:
+        self._rings_at = late_at
+        seconds = max(late_at - time.monotonic(), 0.0)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look_whether_late)
+
+    def _look_whether_late(self) -> None:
+        """If its limit has passed, end it; an event loop that was held up may not have come to read the answer yet."""
         assert self._connection is not None
-        self._connection.read_now()
-        if not self._in_flight or self._in_flight[0] is not batch:
+        self._timer = None
+        if self._is_first_late():
+            self._connection.read_now()
+        if self._timer is not None or not self._in_flight:
             return
-        batch.fail(BackendTimeout(round(batch.timeout_seconds * 1000)))
-        self.kill("timeout")
+        batch = self._in_flight[0]
+        if self._is_first_late():
+            batch.fail(BackendTimeout(round(batch.timeout_seconds * 1000)))
+            self.kill("timeout")
+        else:
+            self._look_at(self.first_since + batch.timeout_seconds)
+
+    def _is_first_late(self) -> bool:
+        return bool(self._in_flight) and time.monotonic() >= self.first_since + self._in_flight[0].timeout_seconds
 
     def _answered(self, answer: Answer) -> None:
         if answer.request is None:
@@ -212,8 +235,6 @@ class Worker:
         if not self._in_flight or self._in_flight[0].number != answer.request:
             self._lost(f"it answered {answer.request}, which was not asked", "answer")
             return
-        assert self._timer is not None
-        self._timer.cancel()
         batch = self._in_flight.popleft()
         if self._in_flight:
             self._first_begins()

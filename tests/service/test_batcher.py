@@ -1,4 +1,5 @@
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -49,6 +50,43 @@ async def test_an_idle_batcher_adds_no_delay_and_a_busy_one_gathers() -> None:
     assert [len(batch) for batch in backend.batches] == [1, 3]
     assert [each.largest_batch for each in others] == [3, 3, 3]
     assert first.results == [Ranking([(0, 1.0)])]
+
+
+async def test_who_is_alone_is_answered_before_anything_else_is_done() -> None:
+    batcher = make(FakeBackend())
+    was_idle: list[bool] = []
+    done = asyncio.Event()
+
+    def ended() -> None:
+        was_idle.append(batcher.is_idle)
+        done.set()
+
+    batcher.submit(Call(1, 1, FAR, ended), [b"class:0"])
+    await done.wait()
+    assert was_idle == [False]
+    await asyncio.sleep(0)
+    assert batcher.is_idle
+
+
+async def test_batches_that_come_back_together_are_answered_in_their_order() -> None:
+    backend = FakeBackend()
+    batcher = make(backend)
+    batcher.set_capacity(2, 2)
+    backend.hold()
+    order: list[int] = []
+    done = asyncio.Event()
+
+    def ended(number: int) -> None:
+        order.append(number)
+        if len(order) == 2:
+            done.set()
+
+    for number in range(2):
+        batcher.submit(Call(1, 1, FAR, partial(ended, number)), [b"class:0"])
+    await backend.batches_arrived(2)
+    backend.release()
+    await done.wait()
+    assert order == [0, 1]
 
 
 async def test_a_batch_waits_some_turns_of_the_event_loop_while_each_brings_more() -> None:

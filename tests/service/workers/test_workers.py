@@ -51,9 +51,9 @@ async def workers(running: Workers) -> Workers:
     return running
 
 
-async def pid_of(workers: Workers, *items: str, expected_seconds: float = 0.0) -> int:
+async def pid_of(workers: Workers, *items: str, **options: float) -> int:
     """Send a batch; return who answered it."""
-    answer = await ask(workers, "pid:", *items, expected_seconds=expected_seconds)
+    answer = await ask(workers, "pid:", *items, **options)
     assert isinstance(answer.results[0], ItemError)
     return int(answer.results[0].message)
 
@@ -138,6 +138,17 @@ async def test_a_batch_behind_another_has_its_own_time(workers: Workers) -> None
     answers = await asyncio.gather(*(ask(workers, "class:1", timeout_seconds=0.5) for _ in range(4)))
     assert [chosen(answer) for answer in answers] == [1] * 4
     await asyncio.gather(*slow)
+
+
+async def test_a_limit_counts_for_its_own_batch_alone(workers: Workers, metrics: Metrics) -> None:
+    before = restarts(metrics, "timeout")
+    first = await pid_of(workers, timeout_seconds=0.3)
+    assert await pid_of(workers, "sleep:0.6") == first  # past the limit of the one before
+    await pid_of(workers, timeout_seconds=0.3)
+    (outcome,) = await asyncio.gather(ask(workers, "sleep:600", timeout_seconds=0.6), return_exceptions=True)
+    assert isinstance(outcome, BackendTimeout)
+    await until_ready(workers, 2)
+    assert restarts(metrics, "timeout") == before + 1
 
 
 async def test_a_caller_that_leaves_does_not_shift_the_answers(workers: Workers) -> None:
