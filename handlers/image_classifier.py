@@ -25,14 +25,15 @@ if TYPE_CHECKING or __package__:  # in the repository
     from handlers.batch_profile import BatchProfile, Kind
     from handlers.graph_forms import PACKAGE, Graph, load_graph
     from handlers.image_decoding import Pixels, brief, decode_item, problem
+    from handlers.packed_request import DEFAULT_TOP_K, unpack
+    from handlers.ranking import rank
 else:  # in an archive, where all files lie in one folder; never those of a repository that is on the path, too
     from batch_profile import BatchProfile, Kind
     from graph_forms import PACKAGE, Graph, load_graph
     from image_decoding import Pixels, brief, decode_item, problem
+    from packed_request import DEFAULT_TOP_K, unpack
+    from ranking import rank
 
-DEFAULT_TOP_K = 5
-# TorchServe would take any number; a gateway's batch is far smaller.
-MAX_ITEMS = 1024
 # TorchScript specialises its graph for each new shape during the first runs of it; see warm_up.
 WARM_UP_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
 WARM_UP_RUNS = 3
@@ -58,43 +59,6 @@ def log_and_wait(message: str) -> None:
             if not unread[0]:
                 return
             time.sleep(0.01)
-
-
-def unpack(row: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any] | None]:
-    """Split one request into its items and, of a packed one, its options; a plain one has None.
-
-    Raises ValueError when the items or the options are not what a request may hold.
-    """
-    for key in ("body", "data"):
-        if key in row and "options" not in row:
-            return [row[key]], None
-    keys = [str(index) for index in range(len(row) - ("options" in row))]
-    if not keys or any(key not in row for key in keys):
-        sent = ", ".join(sorted(row)[:20]) or "nothing"
-        raise ValueError(f'Items must have the keys "0", "1", ... without a gap; sent: {sent[:200]}.')
-    if len(keys) > MAX_ITEMS:
-        raise ValueError(f"{len(keys)} items in one request; allowed are {MAX_ITEMS}.")
-    return [row[key] for key in keys], read_options(row.get("options", b"{}"))
-
-
-def read_options(sent: Any) -> dict[str, Any]:
-    """Check a packed request's options and fill in what is missing; ValueError says what is wrong."""
-    try:
-        options = sent if isinstance(sent, dict) else json.loads(sent)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"options is not JSON: {brief(error)}.") from error
-    if not isinstance(options, dict):
-        raise ValueError(f"options must be a JSON object, not {type(options).__name__}.")  # noqa: TRY004 - not our error
-    # Fields that this version does not know are let pass: a gateway may be newer than the archive.
-    top_k, probabilities = options.get("top_k", DEFAULT_TOP_K), options.get("probabilities", False)
-    if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1:
-        raise ValueError(f"options.top_k must be an integer from 1, not {json.dumps(top_k)[:200]}.")
-    if not isinstance(probabilities, bool):
-        raise ValueError(f"options.probabilities must be true or false, not {json.dumps(probabilities)[:200]}.")  # noqa: TRY004
-    profile = options.get("profile")
-    if profile not in (None, "table", "trace"):
-        raise ValueError(f'options.profile must be "table" or "trace", not {json.dumps(profile)[:200]}.')
-    return {"top_k": top_k, "probabilities": probabilities, "profile": profile}
 
 
 def serialise(answer: Mapping[str, Any]) -> bytes:
@@ -200,7 +164,7 @@ class ImageClassifier:
             with mark("graph"):
                 output = self.run(self.model.stack(good))
             with mark("rank"):
-                answers = iter(self.rank(output, top_k, probabilities))
+                answers = iter(rank(output.numpy(), top_k, probabilities))
         results = [{"error": entry} if isinstance(entry, dict) else next(answers) for entry in decoded]
         ended = time.perf_counter()
         decode_ms, compute_ms = (decoded_at - started) * 1e3, (ended - decoded_at) * 1e3
@@ -211,21 +175,6 @@ class ImageClassifier:
         with torch.inference_mode():
             output: torch.Tensor = self.model(torch.from_numpy(batch).to(self.device))
             return output.cpu()
-
-    def rank(self, probabilities: torch.Tensor, top_k: int, whole: bool) -> list[dict[str, Any]]:
-        """Turn float32 [N, num_classes] into results; the Python floats hold the float32 values exactly."""
-        rows = probabilities.numpy()  # for arrays this small, a call of torch costs four times one of numpy
-        finite = np.isfinite(rows).all(axis=1).tolist()
-        if whole:
-            results = [{"probabilities": values} for values in rows.tolist()]
-        else:
-            # A stable sort always gives equal probabilities in the order of their classes.
-            classes = (-rows).argsort(axis=1, kind="stable")[:, :top_k]
-            values = rows[np.arange(len(rows))[:, np.newaxis], classes]
-            pairs = zip(classes.tolist(), values.tolist(), strict=True)
-            results = [{"top_k": list(zip(*pair, strict=True))} for pair in pairs]
-        failed = {"error": problem("output_not_finite", "The model's output for this item is not a finite number.")}
-        return [result if good else failed for result, good in zip(results, finite, strict=True)]
 
     def describe(self) -> dict[str, Any]:
         """Return the contract and what it runs on."""

@@ -26,6 +26,8 @@ READ_BYTES = 64 * 1024
 INT = struct.Struct("!i")
 END_OF_LIST = -1
 PREDICT = b"I"
+PREDICTION_METRIC = "PredictionTime"
+STREAMED = "ts_stream_next"  # the header of an answer that comes bit by bit
 LONGEST_REASON = 2000
 
 
@@ -90,6 +92,27 @@ class Connection:
         self._data, self._at = b"".join(pieces), 0
 
 
+def pack_answer(answer: Any, request: str, message: str, code: int, context: Any) -> bytes | None:
+    """Return one request's answer as TorchServe writes it, or None where it is not bytes, or not all of them.
+
+    TorchServe packs some twenty numbers one by one and looks into the environment; for a lone image none of that
+    code is in a cache. `context` has what the handler said of its answer.
+    """
+    headers = context.get_response_headers(0)
+    if type(answer) is not bytes or context.stopping_criteria or STREAMED in headers:
+        return None
+    status, reason = context.get_response_status(0)
+    pieces = [INT.pack(code), _sized(message), _sized(request), _sized(headers.get("content-type") or "")]
+    pieces += (INT.pack(200 if status is None else status), _sized(reason or ""), INT.pack(len(headers)))
+    pieces += [_sized(text) for header in headers.items() for text in header]
+    return b"".join((*pieces, INT.pack(len(answer)), answer, INT.pack(END_OF_LIST)))
+
+
+def _sized(text: str) -> bytes:
+    encoded = text.encode()
+    return INT.pack(len(encoded)) + encoded
+
+
 def end_with(parent: int) -> None:
     """Have the kernel kill this process when its parent is gone, however that happens."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -109,7 +132,7 @@ def reason_of(error: BaseException) -> str:
 def serve(connection: Connection) -> None:
     """Answer the gateway until it closes the connection."""
     import ts  # noqa: PLC0415 - the kernel is asked first: this takes seconds
-    from ts import model_service_worker  # noqa: PLC0415
+    from ts import model_service_worker, service  # noqa: PLC0415
     from ts.model_loader import ModelLoaderFactory  # noqa: PLC0415
 
     metrics = Path(ts.__file__).parent / "configs" / "metrics.yaml"
@@ -130,12 +153,28 @@ def serve(connection: Connection) -> None:
             return None, reason_of(error), 500
         return service, "loaded", 200
 
-    retrieve_any = model_service_worker.retrieve_msg
+    retrieve_any, pack_any, add_time = (
+        model_service_worker.retrieve_msg,
+        service.create_predict_response,
+        worker.metrics_cache.add_time,
+    )
 
     def retrieve(connection: Connection) -> tuple[bytes, Any]:
         return (PREDICT, connection.requests()) if connection.next_is(PREDICT) else retrieve_any(connection)
 
+    def pack(answers: Any, requests: dict[int, str], message: str, code: int, context: Any = None) -> Any:
+        packed = None
+        if context is not None and len(requests) == 1:
+            packed = pack_answer(answers[0], requests[0], message, code, context)
+        return pack_any(answers, requests, message, code, context) if packed is None else packed
+
+    def add(name: str, *arguments: Any, **options: Any) -> None:
+        """Add a handler's own; what TorchServe measures of each batch, the gateway measures itself."""
+        if name != PREDICTION_METRIC:
+            add_time(name, *arguments, **options)
+
     worker.load_model, model_service_worker.retrieve_msg = load, retrieve
+    service.create_predict_response, worker.metrics_cache.add_time = pack, add
     worker.handle_connection(connection)
 
 

@@ -14,7 +14,8 @@ from torch import nn
 from tests import images
 
 HANDLER = Path(__file__).resolve().parents[2] / "handlers" / "image_classifier.py"
-MODULES = [HANDLER.with_name(f"{name}.py") for name in ("image_decoding", "graph_forms", "batch_profile")]
+NAMES = ("image_decoding", "graph_forms", "batch_profile", "packed_request", "ranking")
+MODULES = [HANDLER.with_name(f"{name}.py") for name in NAMES]
 
 
 class Toy(nn.Module):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.autograd import profiler
 
-from handlers import batch_profile
+from handlers import batch_profile, image_classifier
 from handlers.image_classifier import ImageClassifier
 from tests import images
 from tests.handlers.test_image_classifier import call, packed
@@ -101,7 +101,7 @@ def test_a_batch_that_breaks_the_handler_leaves_no_profiler_behind(
     handler: ImageClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(handler, "rank", lambda *_: 1 / 0)
+        patched.setattr(image_classifier, "rank", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             call(handler, packed(*GOOD, profile="table"))
     assert not torch.autograd._profiler_enabled()  # type: ignore[attr-defined]

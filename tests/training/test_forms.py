@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from handlers import graph_forms, image_classifier
+from handlers import graph_forms, packed_request
 from training.archive.contract import build_contract
 from training.artifacts import VARIANTS, Run, Variant
 from training.config import MOST_IMAGES
@@ -25,7 +25,7 @@ def test_the_handler_knows_the_same_forms() -> None:
 
 
 def test_the_handler_takes_as_many_images_at_once_as_a_graph_is_made_for() -> None:
-    assert image_classifier.MAX_ITEMS == MOST_IMAGES
+    assert packed_request.MAX_ITEMS == MOST_IMAGES
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,4 +1,4 @@
-"""How a worker reads batches: the same as TorchServe's own reader, however they come."""
+"""How a worker reads batches and writes answers: the same as TorchServe's own code, however they come."""
 
 import contextlib
 import socket
@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.workers.launch import PREDICT, READ_BYTES, Connection
+from service.workers.launch import PREDICT, READ_BYTES, Connection, pack_answer
 from service.workers.wire import pack_load, pack_request
 
 with warnings.catch_warnings(action="ignore"):  # it leaves a file open
-    from ts.protocol.otf_message_handler import retrieve_msg
+    from ts.context import Context, RequestProcessor
+    from ts.protocol.otf_message_handler import create_predict_response, retrieve_msg
 
 NAMES = st.text(max_size=12)
 FIELDS = st.lists(st.tuples(NAMES, st.binary(max_size=300)), max_size=40)
@@ -81,3 +82,42 @@ def test_the_end_of_the_connection_in_a_batch_ends_the_process_in_peace() -> Non
             with pytest.raises(SystemExit) as caught:
                 connection.next_is(PREDICT) and connection.requests()
             assert caught.value.code == 0
+
+
+def context_with(headers: dict[str, str], status: int | None, reason: str | None) -> Context:
+    """Return TorchServe's context of a batch with one request, as a handler leaves it."""
+    context = Context("model", "folder", {}, 1, None, "1.0")
+    processor = RequestProcessor({})
+    processor.report_status(status, reason)
+    for name, value in headers.items():
+        processor.add_response_property(name, value)
+    context.request_processor = [processor]
+    return context
+
+
+PLAIN = st.text(st.characters(max_codepoint=126), max_size=12)  # of other texts TorchServe counts letters for bytes
+
+
+@given(
+    st.binary(max_size=300),
+    NAMES,
+    st.dictionaries(st.sampled_from(["content-type", "x-name", "other"]), PLAIN),
+    st.none() | st.integers(100, 599),
+    st.none() | PLAIN,
+)
+@settings(max_examples=200, deadline=None)
+def test_answers_are_written_as_torchserve_writes_them(
+    answer: bytes, request: str, headers: dict[str, str], status: int | None, reason: str | None
+) -> None:
+    context = context_with(headers, status, reason)
+    expected = create_predict_response([answer], {0: request}, "Prediction success", 200, context)
+    assert pack_answer(answer, request, "Prediction success", 200, context) == expected
+
+
+def test_answers_that_are_no_bytes_or_come_bit_by_bit_are_left_to_torchserve() -> None:
+    plain = context_with({}, 200, None)
+    assert pack_answer({"a": 1}, "1", "", 200, plain) is None
+    assert pack_answer(bytearray(b"a"), "1", "", 200, plain) is None
+    assert pack_answer(b"a", "1", "", 200, context_with({"ts_stream_next": "true"}, 200, None)) is None
+    plain.stopping_criteria = [bool]
+    assert pack_answer(b"a", "1", "", 200, plain) is None
