@@ -115,6 +115,7 @@ class Batcher:
         if self._num_running:  # else nothing is ahead; and what is believed of the backend only asking it can correct
             self._admission.require_time(call, len(items), now)
         self._queue.push(items, num_bytes)
+        self._forecast.see(len(self._queue))
         self.num_calls += 1
         self._schedule_fill()
 

@@ -3,6 +3,7 @@
 import math
 
 from service.cost import CostModel
+from service.crowd import Crowd
 
 STRETCH_BOUNDS = (0.25, 8.0)
 STRETCH_WEIGHT = 0.1
@@ -14,6 +15,10 @@ MARGIN_STEP = 0.1
 MARGIN_QUANTILE = 0.997
 # Images that wait anyway are hurt less by a longer batch than by the throughput that short ones cost.
 SHARE_OF_WAIT = 0.5
+# A batch is worth its while if it takes at least so many times what it costs by itself.
+WORTH = 2
+# Limits are multiples of this: graphs are compiled for a few round sizes, and others go through them in pieces.
+ROUND = 8
 # Before it should be back, a batch is almost back: about what lies between a worker's answer and its next batch if that
 # leaves after it, both ways and their turns of the event loop. uvloop's alarms make it 0.5 to 2.5 ms.
 MOMENT_SECONDS = 0.001
@@ -35,6 +40,7 @@ class Forecast:
         self._seconds_running = 0.0  # that workers are expected to spend on those that are not almost back
         self._stretch = 1.0  # round trips that were over round trips that were expected: a moving average
         self.margin = MARGIN_START
+        self._crowd = Crowd()
 
     def set_capacity(self, num_workers: int, num_slots: int) -> None:
         """Reckon with so many workers, and so many batches in flight at most."""
@@ -67,6 +73,7 @@ class Forecast:
         self.set_almost_back(expected, False)
         self._num_running -= 1
         self._num_items_running -= expected.num_items
+        self._crowd.shrink(self._num_items_running)
         self._seconds_running = self._seconds_running - expected.service_seconds if self._num_running else 0.0
 
     def learn(self, expected: "Expectation", service_seconds: float, round_trip_seconds: float) -> None:
@@ -91,6 +98,10 @@ class Forecast:
             lowest, highest = MARGIN_BOUNDS
             self.margin = min(max(self.margin + step, lowest), highest)
 
+    def see(self, num_waiting: int) -> None:
+        """Take in that so many images wait."""
+        self._crowd.see(num_waiting + self._num_items_running)
+
     def seconds_until(self, num_before: int, num_items: int) -> float:
         """Return how long it takes until `num_items` more are answered, with `num_before` in the queue before them."""
         limit = self.limit_for(num_before + num_items)
@@ -103,13 +114,18 @@ class Forecast:
     def limit_for(self, num_waiting: int) -> int:
         """Return how many images a batch may hold while so many wait.
 
-        As many as the objective allows, or more: as take SHARE_OF_WAIT of the time that all who wait will take.
+        As many as the objective allows, or more: as take SHARE_OF_WAIT of the time that all who wait will take. But not
+        so many of those that are there that there is none left for each worker to go on with.
         """
         if not self.cost.is_known:
             return self.limit
         wait_seconds = self.cost.seconds(num_waiting) / self._num_workers
         within = (SHARE_OF_WAIT * wait_seconds - self.cost.fixed_seconds) / self.cost.per_item_seconds
-        return min(max(self.limit, math.floor(within)), self._max_batch_size)
+        return min(max(self.limit, math.floor(within)), self._part_of_crowd(), self._max_batch_size)
+
+    def _part_of_crowd(self) -> int:
+        worth = WORTH * (self.cost.fixed_seconds + MOMENT_SECONDS) / self.cost.per_item_seconds
+        return ROUND * math.ceil(max(self._crowd.size / (2 * self._num_workers), worth) / ROUND)
 
     def share_of(self, num_waiting: int) -> int:
         """Return how many of those that wait one worker should take, for all workers to be done at about one time.

@@ -56,6 +56,7 @@ RANKS = {
     "lifecycle": 5,
     "access": 3,
     "cost": 1,
+    "crowd": 1,
     "circuit": 1,
     "forecast": 2,
     "admission": 3,
