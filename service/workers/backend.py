@@ -20,6 +20,7 @@ from service.settings import Settings
 from service.torchserve.packing import OPTIONS_KEY, item_keys, pack_options, parse_answer
 from service.workers.allocator import find_allocator
 from service.workers.archive import Unpacked, unpack
+from service.workers.cores import CoreKeeper
 from service.workers.folder import PrivateFolder, sweep
 from service.workers.process import Launcher
 from service.workers.spare import Spares
@@ -37,6 +38,7 @@ class Workers:
         self._folder = PrivateFolder()
         launcher = Launcher(settings.worker_python or sys.executable, settings.threads_per_worker, os.environ)
         self._spares = Spares(launcher, self._folder)
+        self._cores = CoreKeeper(settings.threads_per_worker)
         self._versions: dict[Target, Version] = {}
         self._loading: set[Target] = set()
         self._num_loads = 0
@@ -171,6 +173,7 @@ class Workers:
                 num_workers = sum(len(version.workers) for version in self._versions.values())
                 for version in self._versions.values():
                     version.look_at_memory(num_workers)
+                self._cores.look(self._versions.values())
             except Exception:  # the one task that must survive whatever it meets; the cause is in the log
                 logger.exception("looking after the workers failed; it goes on")
 

@@ -64,7 +64,7 @@ class Version:
         self._load_timeout_seconds = settings.load_timeout_seconds
         self._slots: list[_Slot] = []
         self._waiting: deque[Batch] = deque()
-        self._num_batches = 0
+        self.num_batches = 0  # that it was given, its own questions included
         self._closed = False
 
     @property
@@ -78,6 +78,11 @@ class Version:
     def workers(self) -> Sequence[Worker]:
         """Return the workers that run now."""
         return [worker for slot in self._slots for worker in slot.workers]
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Return the processes of the workers that are ready."""
+        return [worker.pid for worker in self.workers if worker.state == "ready"]
 
     @property
     def folder(self) -> Path:
@@ -180,9 +185,9 @@ class Version:
         timeout_seconds: float,
         expected_seconds: float = 0.0,
     ) -> Batch:
-        self._num_batches += 1
-        pieces = pack_request(self._num_batches, fields, headers)
-        return Batch(self._num_batches, pieces, timeout_seconds, expected_seconds)
+        self.num_batches += 1
+        pieces = pack_request(self.num_batches, fields, headers)
+        return Batch(self.num_batches, pieces, timeout_seconds, expected_seconds)
 
     def _pump(self) -> None:
         """Give what waits to the workers that have room, in their order of precedence."""
