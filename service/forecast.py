@@ -121,11 +121,12 @@ class Forecast:
             return self.limit
         wait_seconds = self.cost.seconds(num_waiting) / self._num_workers
         within = (SHARE_OF_WAIT * wait_seconds - self.cost.fixed_seconds) / self.cost.per_item_seconds
-        return min(max(self.limit, math.floor(within)), self._part_of_crowd(), self._max_batch_size)
+        return min(max(self.limit, math.floor(within)), self._part_of_crowd(num_waiting), self._max_batch_size)
 
-    def _part_of_crowd(self) -> int:
+    def _part_of_crowd(self, num_waiting: int) -> int:
+        num_images = max(self._crowd.size, num_waiting + self._num_items_running)
         worth = WORTH * (self.cost.fixed_seconds + MOMENT_SECONDS) / self.cost.per_item_seconds
-        return ROUND * math.ceil(max(self._crowd.size / (2 * self._num_workers), worth) / ROUND)
+        return ROUND * math.ceil(max(num_images / (2 * self._num_workers), worth) / ROUND)
 
     def share_of(self, num_waiting: int) -> int:
         """Return how many of those that wait one worker should take, for all workers to be done at about one time.

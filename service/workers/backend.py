@@ -38,7 +38,7 @@ class Workers:
         self._folder = PrivateFolder()
         launcher = Launcher(settings.worker_python or sys.executable, settings.threads_per_worker, os.environ)
         self._spares = Spares(launcher, self._folder)
-        self._cores = CoreKeeper(settings.threads_per_worker)
+        self._cores = CoreKeeper(settings.threads_per_worker, sorted(os.sched_getaffinity(0)))
         self._versions: dict[Target, Version] = {}
         self._loading: set[Target] = set()
         self._num_loads = 0

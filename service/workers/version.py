@@ -64,7 +64,8 @@ class Version:
         self._load_timeout_seconds = settings.load_timeout_seconds
         self._slots: list[_Slot] = []
         self._waiting: deque[Batch] = deque()
-        self.num_batches = 0  # that it was given, its own questions included
+        self._num_batches = 0
+        self.num_asked = 0  # batches that it was given
         self._closed = False
 
     @property
@@ -135,6 +136,7 @@ class Version:
         if self._closed:
             raise BackendUnavailable(f"{self.target} is being unloaded")
         batch = self._batch(fields, {}, timeout_seconds, expected_seconds)
+        self.num_asked += 1
         self._waiting.append(batch)
         self._pump()
         return await batch.future
@@ -185,9 +187,9 @@ class Version:
         timeout_seconds: float,
         expected_seconds: float = 0.0,
     ) -> Batch:
-        self.num_batches += 1
-        pieces = pack_request(self.num_batches, fields, headers)
-        return Batch(self.num_batches, pieces, timeout_seconds, expected_seconds)
+        self._num_batches += 1
+        pieces = pack_request(self._num_batches, fields, headers)
+        return Batch(self._num_batches, pieces, timeout_seconds, expected_seconds)
 
     def _pump(self) -> None:
         """Give what waits to the workers that have room, in their order of precedence."""

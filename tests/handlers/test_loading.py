@@ -129,7 +129,7 @@ def test_the_files_need_each_other_torch_numpy_and_pillow_only() -> None:
             elif isinstance(node, ast.ImportFrom):
                 assert node.level == 0
                 imported.add(str(node.module).split(".")[0])
-        own = {"handlers", *(module.stem for module in MODULES)} if file == HANDLER else set()
+        own = {"handlers", *(module.stem for module in MODULES)}
         assert imported - set(sys.stdlib_module_names) <= {"torch", "numpy", "PIL"} | own
 
 

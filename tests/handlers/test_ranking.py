@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
@@ -14,6 +14,7 @@ ROWS = arrays(np.float32, array_shapes(min_dims=2, max_dims=2, max_side=12), ele
 
 
 @given(ROWS, st.integers(1, 15), st.booleans())
+@settings(deadline=None)
 def test_both_ways_have_the_same_results(rows: np.ndarray, top_k: int, whole: bool) -> None:
     assert rank_few(rows, top_k, whole) == rank_many(rows, top_k, whole)
 

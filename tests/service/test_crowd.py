@@ -48,6 +48,13 @@ def test_batches_that_cost_much_by_themselves_are_not_cut_short() -> None:
     assert forecast_for(8, fixed_seconds).limit_for(4) == 24, "22 take twice what a batch costs by itself"
 
 
+def test_those_that_wait_count_before_they_are_seen() -> None:
+    forecast = forecast_for(1)
+    forecast.begin(1)
+    assert forecast.limit_for(256) == 32
+    assert forecast.seconds_until(0, 256) == pytest.approx(256 * PER_ITEM_SECONDS / 2, rel=0.1)
+
+
 def test_images_with_the_backend_are_there_too() -> None:
     forecast = forecast_for(0)
     first, second = forecast.begin(32), forecast.begin(16)

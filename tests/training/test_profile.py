@@ -64,7 +64,7 @@ def test_a_run_leaves_tables_traces_and_a_picture(
     assert (tmp_path / "profile.md").read_text() in printed
     assert "| aten::mkldnn_convolution |" in printed or "| aten::_slow_conv2d_forward |" in printed
     assert sys.path == before[1]
-    assert not {"image_classifier", "graph_forms", "batch_profile"} & set(sys.modules)
+    assert not {"image_classifier", "graph_forms", "batch_profile", "packed_request", "ranking"} & set(sys.modules)
 
 
 def test_an_archive_is_profiled_in_the_forms_that_it_is_served_in(exported: Run, tmp_path: Path) -> None:
