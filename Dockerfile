@@ -70,7 +70,7 @@ RUN python /opt/pip.whl/pip install --no-cache-dir ${TORCH_INDEX_URL:+--extra-in
  && rm -rf /venv/lib/python3*/site-packages/torch/include /venv/lib/python3*/site-packages/torch/test
 
 FROM torch AS torchserve
-# What its workers are started with where it is there (service/workers/allocator.py).
+# What its workers are started with where it is there (service/backends/embedded/allocator.py).
 RUN apt-get update \
  && apt-get install -y --no-install-recommends libtcmalloc-minimal4 \
  && apt-get clean && rm -rf /var/lib/apt/lists/*

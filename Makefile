@@ -106,7 +106,7 @@ test-compose: ## docker compose up on this checkout, for real; needs a Docker en
 	tests/compose.sh
 
 proto: setup ## regenerate the messages of TorchServe's inference API
-	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. service/torchserve/inference.proto
+	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. service/backends/torchserve/inference.proto
 
 clean: ## remove what was built: environment, runs, archives, caches
 	rm -rf $(VENV) build runs mlruns data benchmarks/out *.egg-info .mypy_cache .pytest_cache .ruff_cache

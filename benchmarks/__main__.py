@@ -16,7 +16,7 @@ from benchmarks.results import Results, configuration
 from benchmarks.targets import all_met, lines
 from benchmarks.training import modes
 from benchmarks.workloads import Name, Unavailable, Workload, prepare
-from service.workers.allocator import find_allocator
+from service.backends.embedded.allocator import find_allocator
 
 ACCURACY = "accuracy.json"
 

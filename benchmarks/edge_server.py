@@ -16,8 +16,8 @@ from typing import Any
 
 from service import app as composition
 from service.__main__ import serve
-from service.backend import BatchAnswer, BatchOptions, ProbabilityVector, Ranking, Target, VersionStatus
-from service.settings import Settings
+from service.config.settings import Settings
+from service.domain.backend import BatchAnswer, BatchOptions, ProbabilityVector, Ranking, Target, VersionStatus
 
 BACKLOG = 2048
 

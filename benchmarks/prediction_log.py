@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from service.backend import Ranking, Target
-from service.metrics import Metrics
-from service.prediction_log.columns import predictions, warm_up
-from service.prediction_log.log import ParquetLog
-from service.prediction_log.records import Answered, NoLog, PredictionLog
-from service.receipts import Receipts, receipt_name
+from service.domain.backend import Ranking, Target
+from service.monitoring.prediction_log.columns import predictions, warm_up
+from service.monitoring.prediction_log.log import ParquetLog
+from service.monitoring.prediction_log.records import Answered, NoLog, PredictionLog
+from service.monitoring.signed_ids import Receipts, receipt_name
+from service.telemetry.metrics import Metrics
 
 NUM_ROWS = 5000  # as a busy gateway has in half a second
 REPEATS = 30

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.places import ROOT
-from service.workers.allocator import memory_environment
+from service.backends.embedded.allocator import memory_environment
 
 EXPECTED = "expected.json"
 BATCH_SIZES = {"small": (8, 16, 32, 64), "small-int8": (8, 16, 32, 64), "big": (8, 16, 32)}

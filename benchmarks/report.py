@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.raw import WHAT
 from benchmarks.results import Results
 from benchmarks.targets import Line
-from service.workers.allocator import find_allocator
+from service.backends.embedded.allocator import find_allocator
 
 PACKAGES = ("torch", "torchserve", "litserve", "mosec", "uvicorn", "fastapi")
 

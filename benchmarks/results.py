@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.places import ROOT
-from service.workers.allocator import find_allocator
+from service.backends.embedded.allocator import find_allocator
 
 # What decides what is measured. The rest of the harness only shows it.
 SOURCES = ("service", "handlers", "deploy", "benchmarks")

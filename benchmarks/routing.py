@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-from service.backend import Target
-from service.batcher import Batcher
-from service.catalog import Archive
-from service.contract import Contract
-from service.deployment import Deployment
-from service.fleet import Fleet, FleetView
-from service.metrics import Metrics
-from service.queue import BatchLimits
-from service.receipts import Receipts
-from service.registry import Registry
-from service.router import Router
-from service.shadow import Shadows
-from service.state import ModelState, VersionRecord
-from service.traffic import Policy
-from service.version_metrics import VersionMetrics
+from service.batching.batcher import Batcher
+from service.batching.queue import BatchLimits
+from service.domain.archive import Archive
+from service.domain.backend import Target
+from service.domain.contract import Contract
+from service.domain.model_state import ModelState, VersionRecord
+from service.domain.traffic import Policy
+from service.monitoring.signed_ids import Receipts
+from service.persistence.registry import Registry
+from service.serving.model_version import Deployment
+from service.serving.reconciler import Fleet, FleetView
+from service.serving.router import Router
+from service.serving.shadow_traffic import Shadows
+from service.telemetry.metrics import Metrics
+from service.telemetry.version_metrics import VersionMetrics
 
 NUM_CALLS = 20_000
 REPEATS = 15

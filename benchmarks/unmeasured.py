@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client import Counter, Gauge, Histogram
 
 from service.__main__ import main
-from service.instruments import QuickCounter, QuickHistogram
+from service.telemetry.fast_metrics import QuickCounter, QuickHistogram
 
 OFF, ON = signal.SIGUSR1, signal.SIGUSR2
 METHODS: Mapping[type, tuple[str, ...]] = {

@@ -6,12 +6,12 @@ import random
 import statistics
 import time
 
-from service.backend import BatchAnswer, Ranking, Target
-from service.contract import Contract, Reference
-from service.drift import DriftLimits
-from service.metrics import Metrics
-from service.quality import PAUSE_SECONDS, Quality
-from service.version_metrics import QualityMetrics
+from service.domain.backend import BatchAnswer, Ranking, Target
+from service.domain.contract import Contract, Reference
+from service.monitoring.drift import DriftLimits
+from service.monitoring.drift_monitor import PAUSE_SECONDS, Quality
+from service.telemetry.metrics import Metrics
+from service.telemetry.version_metrics import QualityMetrics
 
 NUM_PASSES = 2000
 REPEATS = 15

@@ -2,7 +2,7 @@
 # What TorchServe starts in place of Python for each worker. The server has microseconds of work for which all callers
 # wait, a worker has milliseconds: where they meet on a core, the server goes first.
 #
-# Memory is had and kept as service/workers/allocator.py says; Java has its own ways.
+# Memory is had and kept as service/backends/embedded/allocator.py says; Java has its own ways.
 MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_-268435456}
 MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_-536870912}
 TCMALLOC_RELEASE_RATE=${TCMALLOC_RELEASE_RATE-0}

@@ -11,9 +11,9 @@ import uvicorn
 from pydantic import ValidationError
 
 from service.cli.commands import add_verbs, run
-from service.environment import env_name
-from service.logs import configure_logging
-from service.settings import SECRETS, Settings, explain
+from service.config.environment import env_name
+from service.config.settings import SECRETS, Settings, explain
+from service.telemetry.access_log import configure_logging
 
 logger = logging.getLogger(__name__)
 
@@ -50,32 +50,19 @@ def main() -> None:
         sys.exit(_complain(f"cannot listen on {place} (TORCHGATE_HOST, TORCHGATE_PORT): {reason}"))
     with listener:
         if verb == "serve":
-            sys.exit(_serve(settings, listener))
+            serve(settings, listener)
 
 
-def _serve(settings: Settings, listener: socket.socket) -> int:
-    if settings.processes == 1:
-        serve(settings, listener)
-        return 0
-    from service.processes import Processes  # noqa: PLC0415 - needed by nobody else
-
-    configure_logging(settings.log_level)
-    return Processes(settings, listener, on_serving=lambda: _announce(listener)).run()
-
-
-def serve(settings: Settings, listener: socket.socket, hub: socket.socket | None = None) -> None:
-    """Answer requests on `listener` until a signal says stop, then let those in progress end.
-
-    `hub` leads to the process above, if there are several; see service.processes.
-    """
-    from service.api.protocol import BoundedHttpProtocol  # noqa: PLC0415 - the other verbs need none of it
+def serve(settings: Settings, listener: socket.socket) -> None:
+    """Answer requests on `listener` until a signal says stop, then let those in progress end."""
     from service.app import create_app  # noqa: PLC0415
+    from service.http.server import BoundedHttpProtocol  # noqa: PLC0415 - the other verbs need none of it
 
     configure_logging(settings.log_level)
-    if hub is None:
-        _announce(listener)
+    host, port = listener.getsockname()[:2]
+    logger.info("torchgate listens on http://%s:%d", host, port, extra={"host": host, "port": port})
     config = uvicorn.Config(
-        create_app(settings, hub=hub),
+        create_app(settings),
         loop="uvloop",
         http=BoundedHttpProtocol,
         ws="none",
@@ -93,11 +80,6 @@ def serve(settings: Settings, listener: socket.socket, hub: socket.socket | None
     gc.collect()
     gc.freeze()
     server.run(sockets=[listener])
-
-
-def _announce(listener: socket.socket) -> None:
-    host, port = listener.getsockname()[:2]
-    logger.info("torchgate listens on http://%s:%d", host, port, extra={"host": host, "port": port})
 
 
 def _listen(settings: Settings) -> socket.socket:

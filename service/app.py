@@ -10,45 +10,46 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from service.access import Access
-from service.api import problems
-from service.api.asked import admin_route
-from service.api.body import BodyLimits
-from service.api.control import control_routes, event_routes
-from service.api.edge import Edge
-from service.api.feedback import feedback_routes
-from service.api.health import health_routes
-from service.api.ids import new_id
-from service.api.models import model_routes
-from service.api.predict import PATH, PredictApplication, PredictLimits, predict_routes
-from service.api.profiles import profile_routes
-from service.api.quality import quality_routes
-from service.api.rollouts import rollout_routes, rollout_views
-from service.api.status import status_routes
-from service.backend import Backend, ModelControl
-from service.conductor import Conductor
-from service.database import Database
-from service.feedback import Feedback
-from service.fleet import Fleet
-from service.hub import OwnPages, SharedPages
-from service.ledger import Ledger
-from service.logs import AccessLog
-from service.loop_lag import LoopLag
-from service.metrics import Metrics
-from service.operations import Operations
-from service.parts import make_prediction_log, make_seam, make_tracing
-from service.peers import Peers
-from service.policy_metrics import PolicyMetrics
-from service.profiling import Profiling
-from service.receipts import Receipts
-from service.registry import Registry
-from service.rollouts import RolloutOperations
-from service.router import Router
-from service.settings import Settings
-from service.shadow import Shadows
-from service.status.feed import Feed
-from service.status.observer import Observer
-from service.store import StateStore
+from service.admin.access import Access
+from service.admin.feedback import Feedback
+from service.admin.profiling import Profiling
+from service.admin.rollout_controller import Conductor
+from service.admin.rollouts import RolloutOperations
+from service.admin.status.feed import Feed
+from service.admin.status.observer import Observer
+from service.admin.versions import Operations
+from service.backends.factory import create_backend
+from service.config.settings import Settings
+from service.domain.backend import Backend, ModelControl
+from service.http import problems
+from service.http.admin_route import admin_route
+from service.http.body import BodyLimits
+from service.http.ids import new_id
+from service.http.predict import PATH, PredictApplication, PredictLimits, predict_routes
+from service.http.request_context import Edge
+from service.http.routes.control import control_routes, event_routes
+from service.http.routes.feedback import feedback_routes
+from service.http.routes.health import health_routes
+from service.http.routes.models import model_routes
+from service.http.routes.profiles import profile_routes
+from service.http.routes.quality import quality_routes
+from service.http.routes.rollouts import rollout_routes, rollout_views
+from service.http.routes.status import status_routes
+from service.monitoring.prediction_log.records import NoLog, PredictionLog
+from service.monitoring.signed_ids import Receipts
+from service.persistence.database import Database
+from service.persistence.ledger import Ledger
+from service.persistence.membership import Peers
+from service.persistence.registry import Registry
+from service.persistence.state_store import StateStore
+from service.serving.reconciler import Fleet
+from service.serving.router import Router
+from service.serving.shadow_traffic import Shadows
+from service.telemetry.access_log import AccessLog
+from service.telemetry.event_loop_lag import LoopLag
+from service.telemetry.metrics import Metrics
+from service.telemetry.policy_metrics import PolicyMetrics
+from service.telemetry.tracing import NoTracing, Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -60,21 +61,16 @@ def create_app(
     settings: Settings,
     backend: Backend | None = None,
     control: ModelControl | None = None,
-    hub: socket.socket | None = None,
 ) -> ASGIApp:
-    """Return the gateway; a test may put its own backend and control at the seam.
-
-    `hub` leads to the process above where several share the port.
-    """
+    """Return the gateway; a test may put its own backend and control at the seam."""
     metrics = Metrics(settings.objectives)
-    pages = OwnPages(metrics.registry) if hub is None else SharedPages(metrics.registry, hub)
     if backend is None or control is None:
-        backend, control = make_seam(settings, metrics)
+        backend, control = create_backend(settings, metrics)
     gateway_name = f"{socket.gethostname()}-{new_id()[:8]}"
     database = Database(settings.state_url)
     ledger = Ledger(database, gateway_name)
     receipts = Receipts()
-    prediction_log = make_prediction_log(settings, metrics)
+    prediction_log = _create_prediction_log(settings, metrics)
     registry = Registry(
         StateStore(database, gateway_name),
         settings.database_poll_seconds,
@@ -84,7 +80,7 @@ def create_app(
     fleet = Fleet(settings, backend, control, registry, Peers(ledger, gateway_name), metrics)
     router = Router(fleet, registry, settings.default_model)
     shadows = Shadows(fleet, registry, metrics, settings.deadline_ms)
-    tracing = make_tracing(settings, metrics, gateway_name)
+    tracing = _create_tracing(settings, metrics, gateway_name)
     conductor = Conductor(fleet, registry, shadows, ledger, gateway_name)
 
     @asynccontextmanager
@@ -93,7 +89,6 @@ def create_app(
         await fleet.start()
         await conductor.start()
         prediction_log.start()
-        await pages.start()  # last: who has told what it counted has started
         try:
             async with LoopLag(metrics):
                 yield
@@ -103,7 +98,6 @@ def create_app(
             await fleet.close(drain_seconds=0)
             await asyncio.to_thread(prediction_log.close)
             await tracing.close()
-            await pages.close()
             logger.info("torchgate has stopped; nothing is left in progress")
 
     app = FastAPI(
@@ -135,7 +129,7 @@ def create_app(
         rollout_views(rollouts, registry, ledger),
         event_routes(registry),
         feedback_routes(access, feedback),
-        health_routes(fleet, router, pages),
+        health_routes(fleet, router, metrics.registry),
         status_routes(feed, asks_for_key=access.asks_for_key),
     ):
         app.include_router(routes)
@@ -151,3 +145,26 @@ def predict_limits(settings: Settings) -> PredictLimits:
         deadline_ms=settings.deadline_ms,
         max_deadline_ms=settings.max_deadline_ms,
     )
+
+
+def _create_prediction_log(settings: Settings, metrics: Metrics) -> PredictionLog:
+    if settings.prediction_log_dir is None:
+        return NoLog()
+    from service.monitoring.prediction_log.log import ParquetLog  # noqa: PLC0415 - an extra brings what it needs
+
+    return ParquetLog(
+        settings.prediction_log_dir,
+        settings.prediction_log_max_bytes,
+        settings.prediction_log_sample,
+        settings.prediction_log_inputs,
+        metrics,
+    )
+
+
+def _create_tracing(settings: Settings, metrics: Metrics, gateway_name: str) -> Tracing:
+    """Return what takes the spans; OpenTelemetry is imported only where there are any."""
+    if settings.tracing == "off":
+        return NoTracing()
+    from service.telemetry.otlp import OtlpTracing  # noqa: PLC0415
+
+    return OtlpTracing(settings, metrics, gateway_name)

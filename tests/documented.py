@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 
-from service import errors
-from service.api.edge import Edge
 from service.app import create_app
-from service.environment import env_name
-from service.metrics import Metrics
-from service.settings import Settings
+from service.config.environment import env_name
+from service.config.settings import Settings
+from service.errors import gateway as errors
+from service.http.request_context import Edge
+from service.telemetry.metrics import Metrics
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.torchserve_process import ROOT
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.backend import (
+from service.domain.backend import (
     BatchAnswer,
     BatchOptions,
     ItemError,
@@ -21,7 +21,7 @@ from service.backend import (
     Target,
     VersionStatus,
 )
-from service.errors import BackendError, BackendFailed
+from service.errors.gateway import BackendError, BackendFailed
 
 NUM_CLASSES = 4
 

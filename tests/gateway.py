@@ -21,10 +21,10 @@ import httpcore
 import httpx
 import uvicorn
 
-from service.api.protocol import BoundedHttpProtocol
 from service.app import create_app
-from service.backend import Target
-from service.settings import Settings
+from service.config.settings import Settings
+from service.domain.backend import Target
+from service.http.server import BoundedHttpProtocol
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.stores import make_store
 

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from service.backend import Target
+from service.domain.backend import Target
 from tests.stores import make_contract
 
 TARGET = Target("odd", "1.0")

@@ -58,11 +58,11 @@ class Prometheus:
         return found
 
     def until_scraped(self) -> None:
-        """Return once it has scraped the gateway after this call."""
+        """Return once it has scraped every gateway after this call."""
         since = time.time()
 
         def is_later() -> bool | None:
-            scraped = self.value('timestamp(torchgate_backend_up{job="gateway"})')
+            scraped = self.value('min(timestamp(torchgate_backend_up{job="gateway"}))')
             return (scraped is not None and scraped > since) or None
 
         self.until(is_later, "scrape the gateway")

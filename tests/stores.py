@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from service.backend import Target
+from service.domain.backend import Target
 
 CLASSES = ["zero", "one", "two", "three"]
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from deploy.grafana.make import BOARDS, FOLDER, texts
-from service.metrics import Metrics
+from service.telemetry.metrics import Metrics
 from tests.grafana_types import misfits
 from tests.torchserve_process import ROOT
 

@@ -55,7 +55,7 @@ def test_every_verb_is_documented_and_exists() -> None:
 
 
 def test_the_ports_are_written_once_for_each_program() -> None:
-    from service.settings import Settings  # noqa: PLC0415
+    from service.config.settings import Settings  # noqa: PLC0415
 
     properties = (ROOT / "handlers" / "torchserve.properties").read_text()
     ports = {

@@ -4,7 +4,7 @@ import re
 
 import yaml
 
-from service.metrics import Metrics
+from service.telemetry.metrics import Metrics
 from tests.rule_files import FILES, FOLDER, alerts, rules
 from tests.torchserve_process import ROOT
 

@@ -7,7 +7,9 @@ from statistics import median
 
 import pytest
 
-from service.backend import (
+from service.backends.factory import create_backend
+from service.config.settings import Settings
+from service.domain.backend import (
     Backend,
     BatchOptions,
     ItemError,
@@ -17,10 +19,8 @@ from service.backend import (
     Ranking,
     Target,
 )
-from service.errors import BackendError, BackendTimeout, BackendUnavailable
-from service.metrics import Metrics
-from service.parts import make_seam
-from service.settings import Settings
+from service.errors.gateway import BackendError, BackendTimeout, BackendUnavailable
+from service.telemetry.metrics import Metrics
 from tests import images
 from tests.end_to_end.test_images import bars
 from tests.stack import Trained
@@ -55,7 +55,7 @@ async def backend(request: pytest.FixtureRequest, trained: Trained) -> AsyncIter
         settings = settings_of_workers(trained.store)
     else:
         settings = settings_for(request.getfixturevalue("loaded_torchserve"), request.param)
-    each, control = make_seam(settings, Metrics())
+    each, control = create_backend(settings, Metrics())
     await each.start()
     await control.start()
     if request.param == "workers":
@@ -123,7 +123,7 @@ async def test_a_wait_has_a_limit(backend: Backend) -> None:
 async def test_a_server_that_is_not_there_is_unavailable(kind: str) -> None:
     (port,) = free_ports(1)
     settings = Settings.model_validate({"backend": kind, "torchserve_grpc_port": port, "torchserve_rest_port": port})
-    backend, _ = make_seam(settings, Metrics())
+    backend, _ = create_backend(settings, Metrics())
     await backend.start()
     try:
         with pytest.raises(BackendUnavailable):
@@ -144,7 +144,7 @@ def settings_of_an_empty_one(request: pytest.FixtureRequest, trained: Trained) -
 
 async def test_versions_are_loaded_scaled_and_unloaded(settings_of_an_empty_one: Settings) -> None:
     control: ModelControl
-    _, control = make_seam(settings_of_an_empty_one, Metrics())
+    _, control = create_backend(settings_of_an_empty_one, Metrics())
     await control.start()
     try:
         assert await control.survey() == {}
@@ -171,7 +171,7 @@ async def test_versions_are_loaded_scaled_and_unloaded(settings_of_an_empty_one:
 
 async def test_a_control_says_when_its_server_is_not_there() -> None:
     (port,) = free_ports(1)
-    _, control = make_seam(Settings(torchserve_management_port=port), Metrics())
+    _, control = create_backend(Settings(torchserve_management_port=port), Metrics())
     await control.start()
     with pytest.raises(BackendUnavailable):
         await control.survey()

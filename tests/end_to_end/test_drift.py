@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from service.answer_window import Answer, AnswerWindow
-from service.catalog import open_archive, read_catalog
-from service.drift import Drift, DriftLimits, kolmogorov_smirnov
-from service.settings import Settings
+from service.config.settings import Settings
+from service.domain.archive import open_archive, read_catalog
+from service.monitoring.answer_window import Answer, AnswerWindow
+from service.monitoring.drift import Drift, DriftLimits, kolmogorov_smirnov
 from tests.digits import inverted, png
 from tests.gateway import GatewayProcess
 from tests.stack import Trained, gateway_of_workers

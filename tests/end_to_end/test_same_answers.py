@@ -14,8 +14,8 @@ import pytest
 import torch
 from PIL import Image
 
-from service.torchserve.grpc import PREDICTIONS
-from service.torchserve.inference_pb2 import PredictionResponse, PredictionsRequest
+from service.backends.torchserve.grpc import PREDICTIONS
+from service.backends.torchserve.inference_pb2 import PredictionResponse, PredictionsRequest
 from tests.gateway import GatewayProcess
 from tests.stack import Trained
 from tests.torchserve_process import TorchServeProcess

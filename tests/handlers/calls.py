@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import httpx
 
-from service.torchserve.inference_pb2 import PredictionResponse, PredictionsRequest
+from service.backends.torchserve.inference_pb2 import PredictionResponse, PredictionsRequest
 from tests.torchserve_process import TorchServeProcess
 
 PREDICTIONS = "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Predictions"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from service.queue import BatchLimits
+from service.batching.queue import BatchLimits
 
 LIMITS = BatchLimits(
     max_batch_size=4,

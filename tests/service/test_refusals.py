@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.backend import Target
-from service.errors import BackendFailed
+from service.domain.backend import Target
+from service.errors.gateway import BackendFailed
 from tests.gateway import running_gateway
 from tests.service.operator import NEW, OLD, change, events
 from tests.stores import make_store

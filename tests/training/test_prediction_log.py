@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 from scipy.stats import binomtest
 
-from service.backend import ItemError, Ranking, Target
-from service.metrics import Metrics
-from service.prediction_log import columns, folder
-from service.prediction_log.log import ParquetLog
+from service.domain.backend import ItemError, Ranking, Target
+from service.monitoring.prediction_log import columns, folder
+from service.monitoring.prediction_log.log import ParquetLog
+from service.telemetry.metrics import Metrics
 from tests import images
 from training.__main__ import main
 from training.config import DataConfig

@@ -1,6 +1,6 @@
 """The gateway's prediction log, as the trainer reads it: the names of its files and columns, and their rows.
 
-The gateway has the same names in service/prediction_log/; a test compares them.
+The gateway has the same names in service/monitoring/prediction_log/; a test compares them.
 """
 
 import re

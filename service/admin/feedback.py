@@ -1,0 +1,69 @@
+"""Right labels that come back: checked against the answer's id, counted once."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+
+from service.errors.admin import FeedbackExpired, FeedbackForged, FeedbackRepeated, LabelUnknown
+from service.errors.request import VersionNotFound
+from service.monitoring.prediction_log.records import PredictionLog
+from service.monitoring.signed_ids import ReceiptInvalid, Receipts
+from service.persistence.ledger import Label, Ledger
+from service.serving.reconciler import Fleet
+
+
+class Feedback:
+    """Takes labels for answers that are not older than `max_age_seconds`."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        ledger: Ledger,
+        receipts: Receipts,
+        prediction_log: PredictionLog,
+        max_age_seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._fleet = fleet
+        self._ledger = ledger
+        self._receipts = receipts
+        self._prediction_log = prediction_log
+        self._max_age_seconds = max_age_seconds
+        self._clock = clock
+
+    async def take(self, answer_id: str, item: int, label: str) -> Label:
+        """Count a label.
+
+        Raises:
+            FeedbackForged: no gateway of this database made the id, or the answer has no such image with a class.
+            FeedbackExpired: the answer is too old.
+            FeedbackRepeated: the image has its label already.
+            VersionNotFound, LabelUnknown: the version is not loaded any more, or has no such class.
+        """
+        try:
+            receipt = self._receipts.read(answer_id)
+        except ReceiptInvalid as error:
+            raise FeedbackForged("the id is none of this gateway's answers'") from error
+        if self._clock() - receipt.issued_at > self._max_age_seconds:
+            raise FeedbackExpired(round(self._max_age_seconds))
+        index = receipt.classes[item] if item < len(receipt.classes) else None
+        if index is None:
+            raise FeedbackForged(f"the answer has no prediction at index {item}")
+        target = receipt.target
+        deployment = self._fleet.find(target)
+        if deployment is None:
+            known = self._fleet.view.deployments.get(target.model, {})
+            raise VersionNotFound(target.model, target.version, list(known))
+        classes = deployment.contract.classes
+        if label not in classes:
+            raise LabelUnknown(label, str(target), classes)
+        digest = blake2b(answer_id.encode(), digest_size=16).hexdigest()
+        predicted = classes[index]
+        kept = Label(digest, item, target.model, target.version, predicted, label, label == predicted)
+        if not await asyncio.to_thread(self._ledger.add_label, kept):
+            raise FeedbackRepeated(item)
+        deployment.tally.label(is_correct=kept.is_correct)
+        deployment.metrics.feedback[kept.is_correct].inc()
+        self._prediction_log.labelled(answer_id, item, target, predicted, label)
+        return kept

@@ -1,0 +1,88 @@
+"""Takes profiles of a version in service, under its own traffic."""
+
+import asyncio
+import contextlib
+import time
+
+from service.admin.profile_report import report
+from service.admin.versions import Asked, Operations
+from service.batching.profile_order import ProfileOrder
+from service.domain.backend import Backend, BatchOptions, Target
+from service.domain.model_state import Entry
+from service.domain.profile import ProfileChange, ProfileInfo
+from service.errors.admin import ProfileActive
+from service.errors.gateway import BackendError, BackendTimeout
+from service.errors.request import VersionNotFound
+from service.persistence.registry import Registry
+from service.serving.model_version import Deployment
+from service.serving.reconciler import Fleet
+
+
+class Profiling:
+    """Has the next batches of a version profiled by its handler: one profile of a version at a time."""
+
+    def __init__(
+        self, fleet: Fleet, backend: Backend, operations: Operations, registry: Registry, backend_timeout_ms: int
+    ) -> None:
+        self._fleet = fleet
+        self._backend = backend
+        self._operations = operations
+        self._registry = registry
+        self._backend_timeout_ms = backend_timeout_ms
+
+    async def take(self, asked: Asked, model: str, version: str, change: ProfileChange) -> ProfileInfo:
+        """Return what the handler's profiler saw of the version's next batches; the event log says so.
+
+        It ends, with fewer batches if need be, after the wait for traffic and the time that one batch may take.
+
+        Raises:
+            ModelNotFound, VersionNotFound, NotReady: the version does not answer.
+            ProfileActive: another one is being taken.
+            ProfileUnsupported: its handler cannot.
+            BackendError: a batch failed, or none was answered in time.
+        """
+        entry = Entry(asked.actor, "profile", model, version, asked.reason)
+        info = await self._operations.noted(entry, lambda: self._take(Target(model, version), change))
+        own = f", {info.num_self_check} of them the self-check's" if info.num_self_check else ""
+        await self._registry.note(entry, "done", f"{info.num_batches} batches, {info.num_items} images{own}")
+        return info
+
+    async def _take(self, target: Target, change: ProfileChange) -> ProfileInfo:
+        self._registry.state(target.model)
+        deployment = self._fleet.find(target)
+        if deployment is None:
+            raise VersionNotFound(
+                target.model, target.version, list(self._fleet.view.deployments.get(target.model, {}))
+            )
+        deployment.require_ready()
+        if deployment.batcher.profile is not None:
+            raise ProfileActive(str(target))
+        order = ProfileOrder(self._backend, change.num_batches, "trace" if change.trace else "table")
+        deployment.batcher.profile = order
+        try:
+            num_self_check = await self._fill(order, deployment, change.wait_seconds)
+        finally:
+            deployment.batcher.profile = None
+        if order.error is not None:
+            raise order.error
+        if not order.batches:
+            raise BackendTimeout(self._backend_timeout_ms)
+        return await asyncio.to_thread(report, target, list(order.batches), num_self_check)
+
+    async def _fill(self, order: ProfileOrder, deployment: Deployment, wait_seconds: float) -> int:
+        """Return when the order is done or time is up: how many batches of it are the self-check's."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(order.done.wait(), wait_seconds)
+        deadline = time.monotonic() + self._backend_timeout_ms / 1000
+        images = [case.image for case in deployment.contract.self_check]
+        num_self_check = 0
+        while order.is_wanting and (left := deadline - time.monotonic()) > 0:
+            # Past the queue: what was asked for by nobody is no traffic, and none of its figures may say so.
+            # The time that a backend gets for a batch may begin when a worker is free for it.
+            with contextlib.suppress(BackendError, TimeoutError):  # the order has the one, the deadline is the other
+                async with asyncio.timeout(left):
+                    await order.predict(deployment.target, images, BatchOptions(top_k=1), left)
+                num_self_check += 1
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(order.done.wait(), max(deadline - time.monotonic(), 0))
+        return num_self_check

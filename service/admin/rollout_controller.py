@@ -1,0 +1,177 @@
+"""Drives the rollouts: every gateway counts, and one of them, which holds a lease in the database, decides."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from service.domain.backend import Target
+from service.domain.model_state import Entry, ModelState
+from service.domain.rollout import Counts, Progress, Rollout, explained, stepped
+from service.domain.sequential_test import NONE, Sample
+from service.errors.admin import StateUnavailable
+from service.persistence.ledger import Lease, Ledger
+from service.persistence.registry import Registry
+from service.serving.reconciler import Fleet
+from service.serving.shadow_traffic import Shadows
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+LEASE_SECONDS = 4.0
+LEASE = "rollouts"
+# A new version that has been out of order for so long will not get better by waiting.
+GONE_SECONDS = 15.0
+# Time in which nobody drove does not count as time that a step has lasted.
+LONGEST_TICK_SECONDS = 5.0
+ACTOR = "rollout"
+
+
+class Conductor:
+    """Counts what rollouts are judged by, and carries out what follows from it."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        registry: Registry,
+        shadows: Shadows,
+        ledger: Ledger,
+        gateway: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fleet = fleet
+        self._registry = registry
+        self._shadows = shadows
+        self._ledger = ledger
+        self._gateway = gateway
+        self._clock = clock
+        self._baselines: dict[tuple[str, int], Counts] = {}
+        self._lease: Lease | None = None
+        self._lease_seen = 0.0
+        self._unready_since: dict[tuple[str, int], float] = {}
+        self._last_tick: dict[tuple[str, int], float] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to look at the rollouts."""
+        self._task = asyncio.get_running_loop().create_task(self._conduct())
+
+    async def close(self) -> None:
+        """Stop; who holds the lease next goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            await asyncio.to_thread(self._ledger.release, LEASE)
+        except StateUnavailable as error:
+            logger.info("whoever drives the rollouts next has to wait for it: %s", error)
+
+    def begin(self, model: str, rollout: Rollout) -> None:
+        """Count from now on for a rollout that has just begun."""
+        self._counts(model, rollout)
+
+    async def tick(self) -> None:
+        """Count, and decide if it is this gateway's turn."""
+        active = {m: s.rollout for m, s in self._registry.models.items() if s.rollout is not None}
+        for model, rollout in active.items():
+            counts = self._counts(model, rollout)
+            if counts is not None:
+                await asyncio.to_thread(self._ledger.write_counts, model, rollout.id, counts)
+        for kept in (self._baselines, self._last_tick, self._unready_since):
+            for key in [(m, number) for m, number in kept if m not in active or active[m].id != number]:
+                del kept[key]
+        if active and await self._is_ours():
+            for model, rollout in active.items():
+                await self._drive(model, rollout)
+
+    async def _conduct(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            try:
+                await self.tick()
+            except StateUnavailable as error:
+                logger.warning("rollouts wait: %s", error)
+            except Exception:  # the one task that must survive whatever it meets; the cause is in the log
+                logger.exception("looking after the rollouts failed; it goes on")
+
+    async def _is_ours(self) -> bool:
+        now = self._clock()
+        stale = self._lease if now - self._lease_seen > LEASE_SECONDS else None
+        found = await asyncio.to_thread(self._ledger.lease, LEASE, stale)
+        if found != self._lease:
+            if found.holder == self._gateway and (self._lease is None or self._lease.holder != self._gateway):
+                logger.info("this gateway drives the rollouts now")
+            self._lease, self._lease_seen = found, now
+        return found.holder == self._gateway
+
+    async def _drive(self, model: str, rollout: Rollout) -> None:
+        key = model, rollout.id
+        now = self._clock()
+        seconds = min(now - self._last_tick.get(key, now), LONGEST_TICK_SECONDS)
+        self._last_tick[key] = now
+        counts = await asyncio.to_thread(self._ledger.counts, model, rollout.id)
+        before = await asyncio.to_thread(self._ledger.progress, model, rollout.id)
+        progress = before.after(rollout, counts, seconds)
+        # First what is known, then what follows from it: after a crash in between, it follows again.
+        await asyncio.to_thread(self._ledger.write_progress, model, rollout.id, progress)
+        decided, action, why = _decided(rollout, progress)
+        if decided is None and (reason := self._is_gone(model, rollout, now)):
+            why = f"{rollout.spec.version} is {reason}"
+            decided, action = replace(rollout, state="rolled_back", reason=why), "roll_back"
+        if decided is not None:
+            edit = partial(_moved, rollout=rollout, decided=decided)
+            await self._registry.change(Entry(ACTOR, action, model, str(rollout.id)), None, edit, why)
+            logger.info("%s: rollout %d of %s: %s", model, rollout.id, rollout.spec.version, why)
+            if not decided.is_active:
+                await asyncio.to_thread(self._ledger.forget, model, rollout.id)
+
+    def _is_gone(self, model: str, rollout: Rollout, now: float) -> str:
+        """Return why the new version has not been there for too long; empty if it is, or may still come."""
+        new = self._fleet.find(Target(model, rollout.spec.version))
+        key = model, rollout.id
+        if new is None or new.state not in {"failed", "unavailable"}:
+            self._unready_since.pop(key, None)
+            return ""
+        is_too_long = now - self._unready_since.setdefault(key, now) > GONE_SECONDS
+        return f"{new.state} for more than {GONE_SECONDS:g} s: {new.reason}" if is_too_long else ""
+
+    def _counts(self, model: str, rollout: Rollout) -> Counts | None:
+        """Return what this gateway has counted since it first saw the rollout; None while it lacks a version."""
+        now = self._counted(model, rollout)
+        return None if now is None else now - self._baselines.setdefault((model, rollout.id), now)
+
+    def _counted(self, model: str, rollout: Rollout) -> Counts | None:
+        new = self._fleet.find(Target(model, rollout.spec.version))
+        old = self._fleet.find(Target(model, rollout.stable))
+        if new is None or old is None:
+            return None
+        new.tally.slow_seconds = old.tally.slow_seconds = rollout.spec.slow_ms / 1000
+        compared = self._shadows.between(model, rollout.stable, rollout.spec.version)
+        return Counts(
+            num_new=new.tally.num_answered,
+            errors_new=Sample(new.tally.num_errors, new.tally.num_answered),
+            errors_old=Sample(old.tally.num_errors, old.tally.num_answered),
+            slow_new=Sample(new.tally.num_slow, new.tally.num_answered),
+            slow_old=Sample(old.tally.num_slow, old.tally.num_answered),
+            disagreements=Sample(compared.num_items - compared.num_same, compared.num_items) if compared else NONE,
+            wrong_new=Sample(new.tally.num_wrong, new.tally.num_labelled),
+            wrong_old=Sample(old.tally.num_wrong, old.tally.num_labelled),
+        )
+
+
+def _decided(rollout: Rollout, progress: Progress) -> tuple[Rollout | None, str, str]:
+    """Return what the rollout becomes, None if nothing changes, what to call that, and why."""
+    if (guard := progress.broken(rollout.spec)) is not None:
+        why = explained(guard, rollout.spec, progress.counted, progress.evidence[guard].e_value)
+        return replace(rollout, state="rolled_back", reason=why), "roll_back", why
+    if rollout.state != "running" or not progress.is_enough(rollout.spec):
+        return None, "", ""
+    why = f"{progress.step_requests} requests in {progress.step_seconds:.0f} s, and no guard broke"
+    return stepped(rollout), "step", why
+
+
+def _moved(state: ModelState, rollout: Rollout, decided: Rollout) -> ModelState:
+    """Return the state with what was decided, unless somebody else did something to the rollout meanwhile."""
+    return state.rolled(decided) if state.rollout == rollout else state

@@ -1,0 +1,125 @@
+"""Who listens to the status events: one look a second for all of them, and none while there is nobody."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from service.errors.gateway import ListenersFull
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the gateway, in JSON: how it is, and what of that is kept for the plots."""
+
+    now: bytes
+    point: bytes
+
+
+@dataclass(frozen=True)
+class FeedLimits:
+    """What listening may cost."""
+
+    most_listeners: int = 32
+    period_seconds: float = 1.0
+    num_points: int = 300
+    # A listener that has vanished holds its place no longer; one that is there asks again at once, as browsers do.
+    longest_seconds: float = 300.0
+    # After a longer pause the plots begin anew.
+    longest_gap_seconds: float = 15.0
+
+
+class Listener:
+    """One who listens: `begin` with what was before, then take what is `next`."""
+
+    def __init__(self, feed: "Feed", until: float) -> None:
+        self._feed = feed
+        self._until = until
+        self._news = asyncio.Event()
+        self._is_ended = False
+
+    def end(self) -> None:
+        """Have `next` return None from now on: the listener has left, or is to leave."""
+        self._is_ended = True
+        self._news.set()
+
+    def wake(self) -> None:
+        """Take in that there is news."""
+        self._news.set()
+
+    async def next(self) -> bytes | None:
+        """Return the next event, None when there will be no more; who is slow misses those in between."""
+        await self._news.wait()
+        self._news.clear()
+        if self._is_ended or time.monotonic() > self._until:
+            return None
+        return self._feed.event
+
+
+class Feed:
+    """Looks while somebody listens, and keeps the last minutes for those who come later."""
+
+    def __init__(self, look: Callable[[], Awaitable[Look]], limits: FeedLimits | None = None) -> None:
+        self._look = look
+        self._limits = limits or FeedLimits()
+        self._listeners: set[Listener] = set()
+        self._points: deque[bytes] = deque(maxlen=self._limits.num_points)
+        self._looked_at = 0.0
+        self._looking: asyncio.Task[None] | None = None
+        self.event = b""
+
+    @property
+    def history(self) -> bytes:
+        """Return the event with the plots' points of the last minutes."""
+        return b"event: history\ndata: [" + b",".join(self._points) + b"]\n\n"
+
+    @contextmanager
+    def listening(self) -> Iterator[Listener]:
+        """Give a listener until the block ends.
+
+        Raises:
+            ListenersFull: as many listen as may.
+        """
+        if len(self._listeners) >= self._limits.most_listeners:
+            raise ListenersFull(self._limits.most_listeners)
+        now = time.monotonic()
+        listener = Listener(self, now + self._limits.longest_seconds)
+        if now - self._looked_at > self._limits.longest_gap_seconds:
+            self._points.clear()
+        self._listeners.add(listener)
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._keep_looking())
+            self._looking.add_done_callback(self._stopped_looking)
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+            if not self._listeners and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
+
+    async def _keep_looking(self) -> None:
+        await asyncio.sleep(max(self._looked_at + self._limits.period_seconds - time.monotonic(), 0))
+        while True:
+            self._looked_at = time.monotonic()
+            look = await self._look()
+            self._points.append(look.point)
+            self.event = b'event: look\ndata: {"point":' + look.point + b',"now":' + look.now + b"}\n\n"
+            for listener in self._listeners:
+                listener.wake()
+            await asyncio.sleep(max(self._looked_at + self._limits.period_seconds - time.monotonic(), 0))
+
+    def _stopped_looking(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled():
+            return
+        logger.error("the status page's figures could not be read", exc_info=task.exception())
+        if self._looking is not task:  # nobody listened any more, and then somebody else
+            return
+        self._looking = None
+        for listener in self._listeners:
+            listener.end()

@@ -1,0 +1,155 @@
+"""Looks at the gateway: what its metrics have counted since the last look, and how its versions are."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client.process_collector import ProcessCollector
+
+from service.admin.status.feed import Look
+from service.admin.status.readings import VersionReading, edges_of, grown, samples, together, value
+from service.admin.status.shown import as_json, per_second, quantiles_ms, shown_rollout, shown_version
+from service.domain.backend import Target
+from service.domain.model_state import ModelState
+from service.persistence.registry import Registry
+from service.serving.model_version import Deployment
+from service.serving.reconciler import Fleet
+from service.telemetry.metrics import Metrics
+
+# Quantiles of one second would jump; those of so many follow at once and can be read.
+WINDOW_SECONDS = 10.0
+CPU = "process_cpu_seconds_total"
+
+Drift = Mapping[tuple[str, str], Mapping[str, float]]
+
+
+@dataclass
+class Reading:
+    """What the metrics had counted at one time."""
+
+    time: float  # time.monotonic()
+    answers: Mapping[str, float]  # requests by what the caller got
+    rejected: Mapping[str, float]
+    cpu_seconds: float
+    versions: dict[Target, VersionReading] = field(default_factory=dict)
+
+
+class Observer:
+    """Makes of the metrics, and of the objects behind them, what the status page shows."""
+
+    def __init__(
+        self, fleet: Fleet, registry: Registry, metrics: Metrics, route: str, facts: Mapping[str, Any]
+    ) -> None:
+        self._fleet = fleet
+        self._registry = registry
+        self._metrics = metrics
+        self._route = route  # whose requests are counted
+        self._facts = facts  # of the gateway, those that never change
+        self._process = ProcessCollector(registry=None)
+        self._readings: deque[Reading] = deque()
+
+    async def look(self) -> Look:
+        """Read everything, version by version, with requests in between."""
+        deployments = [each for versions in self._fleet.view.deployments.values() for each in versions.values()]
+        process = {sample.name: sample.value for sample in samples(self._process)}
+        drift = self._drift_scores()
+        reading = Reading(time.monotonic(), self._answers(), self._rejected(), process.get(CPU, 0.0))
+        for deployment in deployments:
+            reading.versions[deployment.target] = VersionReading.of(deployment.metrics)
+            await asyncio.sleep(0)
+        last, first = self._keep(reading)
+        seconds = reading.time - first.time
+        edges, sizes = _edges(deployments)
+        versions = []
+        for deployment in deployments:
+            target = deployment.target
+            state = self._registry.models.get(target.model, ModelState(target.model))
+            counted = reading.versions[target].since(first.versions.get(target))
+            scores = drift.get((target.model, target.version), {})
+            versions.append(shown_version(deployment, state, counted, seconds, edges, scores))
+            await asyncio.sleep(0)
+        now = {
+            "gateway": {**self._facts, **self._gateway(reading, first, process)},
+            "edges": edges,
+            "sizes": sizes,
+            "rejected": per_second(grown(reading.rejected, first.rejected), seconds),
+            "versions": versions,
+            "rollouts": [shown for state in self._registry.models.values() if (shown := shown_rollout(state))],
+        }
+        point = _point(reading, last, first, edges)
+        point["waiting"] = sum(version["waiting"] for version in versions)  # as the versions are told of
+        return Look(now=as_json(now), point=as_json(point))
+
+    def _keep(self, reading: Reading) -> tuple[Reading, Reading]:
+        """Remember a reading; return the one before it and the first of the window, itself where there is none."""
+        while self._readings and reading.time - self._readings[0].time > WINDOW_SECONDS + 1:
+            self._readings.popleft()
+        last = self._readings[-1] if self._readings else reading
+        self._readings.append(reading)
+        return last, self._readings[0]
+
+    def _gateway(self, reading: Reading, first: Reading, process: Mapping[str, float]) -> dict[str, Any]:
+        spent = {CPU: reading.cpu_seconds - first.cpu_seconds}
+        return {
+            "backend_up": bool(value(self._metrics.backend_up)),
+            "waiting_for": self._fleet.view.waiting_for,
+            "started": process.get("process_start_time_seconds"),
+            "memory_bytes": process.get("process_resident_memory_bytes"),
+            "cpu": per_second(spent, reading.time - first.time).get(CPU, 0.0),
+        }
+
+    def _answers(self) -> dict[str, float]:
+        answers: dict[str, float] = {}
+        for sample in samples(self._metrics.http_requests):
+            if sample.labels["route"] == self._route and sample.name.endswith("_total"):
+                kind = _kind(sample.labels["code"])
+                answers[kind] = answers.get(kind, 0.0) + sample.value
+        return answers
+
+    def _rejected(self) -> dict[str, float]:
+        counters = (sample for sample in samples(self._metrics.rejected) if sample.name.endswith("_total"))
+        return {sample.labels["reason"]: sample.value for sample in counters}
+
+    def _drift_scores(self) -> Drift:
+        scores: dict[tuple[str, str], dict[str, float]] = {}
+        for sample in samples(self._metrics.models.drift_score):
+            version = sample.labels["model"], sample.labels["version"]
+            scores.setdefault(version, {})[sample.labels["kind"]] = sample.value
+        return scores
+
+
+def _point(reading: Reading, last: Reading, first: Reading, edges: Sequence[float]) -> dict[str, Any]:
+    """Return what the plots keep of one look."""
+    seconds = reading.time - last.time
+    new = {target: now.since(last.versions.get(target)) for target, now in reading.versions.items()}
+    window = [now.since(first.versions.get(target)) for target, now in reading.versions.items()]
+    batches = sum(each.batches for each in new.values())
+    return {
+        "time": time.time(),
+        "rates": per_second(grown(reading.answers, last.answers), seconds),
+        "quantiles": quantiles_ms(edges, [each.latency for each in window]),
+        "heat": together([each.latency for each in new.values()]),
+        "sizes": together([each.sizes for each in new.values()]),
+        "batch": sum(each.items for each in new.values()) / batches if batches else None,
+        "versions": per_second({str(target): sum(each.outcomes.values()) for target, each in new.items()}, seconds),
+    }
+
+
+def _edges(deployments: Sequence[Deployment]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the upper edges of the buckets of latencies and of batch sizes."""
+    if not deployments:
+        return (), ()
+    metrics = deployments[0].metrics
+    return edges_of(metrics.seconds["success"]), edges_of(metrics.batch_size)
+
+
+def _kind(code: str) -> str:
+    """Return what a status code means to who watches: an answer, or whose fault it was that there is none."""
+    if code == "429":
+        return "overload"
+    if code == "499":
+        return "cancelled"
+    return {"2": "ok", "4": "client_error"}.get(code[0], "server_error")

@@ -1,0 +1,37 @@
+"""The page: one document, put together from the files beside this one, and the policy that keeps it to itself."""
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+
+SCRIPTS = ("numbers.js", "plots.js", "figures.js", "strokes.js", "demo.js", "stream.js")
+# Nothing from elsewhere, nothing inline but what is hashed here, in no frame, and no form that leads anywhere.
+POLICY = (
+    "default-src 'none'; connect-src 'self'; img-src data: blob:; style-src '{style}'; script-src '{script}'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A document and the Content-Security-Policy that it is served with."""
+
+    document: bytes
+    policy: str
+
+
+def assemble(*, asks_for_key: bool) -> Page:
+    """Read the files and make one document of them; one that `asks_for_key` has a field for it."""
+    folder = files("service.admin.status")
+    style = folder.joinpath("page.css").read_text("utf-8")
+    script = "\n".join(folder.joinpath(name).read_text("utf-8") for name in SCRIPTS)
+    document = folder.joinpath("page.html").read_text("utf-8")
+    for mark, text in (("{{asks_for_key}}", str(asks_for_key).lower()), ("{{style}}", style), ("{{script}}", script)):
+        assert document.count(mark) == 1, f"page.html has not one {mark}"
+        document = document.replace(mark, text)
+    return Page(document.encode(), POLICY.format(style=_digest(style), script=_digest(script)))
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,180 @@
+"""A worker as the system sees it: a process in a group of its own, its output, its memory, its end."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from service.backends.embedded.allocator import PRELOAD, memory_environment
+from service.backends.embedded.output import Output
+
+logger = logging.getLogger(__name__)
+
+LAUNCHER = Path(__file__).with_name("launch.py")
+READ_BYTES = 64 * 1024
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+# What a worker may know of the gateway's environment; secrets are not in it.
+INHERITED = {
+    "GLIBC_TUNABLES",
+    "HOME",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    PRELOAD,
+    "LOGNAME",
+    "PATH",
+    "PYTHONPATH",
+    "TZ",
+    "USER",
+}
+INHERITED_PREFIXES = (
+    *("ATEN_", "CUDA_", "DNNL_", "GOMP_", "KMP_", "LC_", "MALLOC_", "MKL_", "NVIDIA_", "OMP_", "ONEDNN_"),
+    *("OPENBLAS_", "PYTORCH_", "TCMALLOC_", "TORCH_", "XDG_"),
+)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What every worker is started with."""
+
+    python: str
+    num_threads: int
+    environment: Mapping[str, str]  # the gateway's; a worker gets what it may know of it
+
+    def environment_in(self, folder: Path) -> dict[str, str]:
+        """Return a worker's environment; `folder` is for its temporary files."""
+        kept = {
+            name: value
+            for name, value in self.environment.items()
+            if name in INHERITED or name.startswith(INHERITED_PREFIXES)
+        }
+        threads = dict.fromkeys(
+            ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), str(self.num_threads)
+        )
+        return {
+            "OMP_WAIT_POLICY": "passive",  # an idle thread that spins takes the core of a worker that has work
+            **memory_environment(),
+            **kept,
+            **threads,
+            "TMPDIR": str(folder),
+            "PYTHONUNBUFFERED": "1",
+            "TS_DECODE_INPUT_REQUEST": "false",
+        }
+
+
+class Process:
+    """One process; `on_exit` is called once, after its last output and when nothing of its group is left."""
+
+    def __init__(self, launcher: Launcher, folder: Path, on_exit: Callable[[], None]) -> None:
+        self._launcher = launcher
+        self._folder = folder
+        self._on_exit = on_exit
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self.output = Output()
+        self.exited = asyncio.Event()
+
+    def start(self) -> socket.socket:
+        """Start it and return the gateway's end of its socket.
+
+        Raises:
+            OSError: the system does not start it.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._popen = subprocess.Popen(
+                    [self._launcher.python, "-P", str(LAUNCHER), str(os.getpid()), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(theirs.fileno(),),
+                    cwd=self._folder,
+                    env=self._launcher.environment_in(self._folder),
+                    start_new_session=True,
+                )
+                self._pidfd = os.pidfd_open(self._popen.pid)
+            except OSError:
+                ours.close()
+                if self._popen is not None:
+                    self._popen.kill()
+                    self._popen.wait()
+                raise
+        assert self._popen.stdout is not None
+        os.set_blocking(self._popen.stdout.fileno(), False)
+        self.output.name = f"worker {self.pid}"
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._popen.stdout.fileno(), self._read)
+        loop.add_reader(self._pidfd, self._ended)
+        return ours
+
+    @property
+    def pid(self) -> int:
+        """Return the process' id; 0 before it was started."""
+        return self._popen.pid if self._popen is not None else 0
+
+    @property
+    def status(self) -> str:
+        """Say how it ended."""
+        assert self._popen is not None
+        code = self._popen.returncode
+        if code is None:
+            return "it still runs"
+        if code >= 0:
+            return f"exit status {code}"
+        with contextlib.suppress(ValueError):
+            return f"killed by {signal.Signals(-code).name}"
+        return f"killed by signal {-code}"
+
+    def memory_bytes(self) -> int:
+        """Return the resident memory; 0 of a process that is gone."""
+        if self.exited.is_set() or not self.pid:
+            return 0
+        try:
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE_BYTES
+        except (OSError, IndexError):
+            return 0
+
+    def kill(self) -> None:
+        """Kill it and whatever it has started in its group."""
+        if self._popen is not None and not self.exited.is_set():
+            # Until it is waited for, in _ended, nobody else can have its number.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+
+    def _read(self) -> bool:
+        """Take in some output; tell whether there may be more."""
+        assert self._popen is not None
+        assert self._popen.stdout is not None
+        try:
+            data = os.read(self._popen.stdout.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._popen.stdout.fileno())
+            return False
+        self.output.feed(data)
+        return True
+
+    def _ended(self) -> None:
+        assert self._popen is not None
+        assert self._popen.stdout is not None
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self.kill()  # what it started goes with it
+        self._popen.wait()
+        for _ in range(16):  # of a full pipe: what it holds, no more
+            if not self._read():
+                break
+        loop.remove_reader(self._popen.stdout.fileno())
+        self._popen.stdout.close()
+        self.output.end()
+        self.exited.set()
+        self._on_exit()

@@ -1,0 +1,28 @@
+"""Creates the backend that the settings name."""
+
+from service.backends.embedded.backend import Workers
+from service.backends.torchserve.grpc import GrpcBackend
+from service.backends.torchserve.management import TorchServeControl
+from service.backends.torchserve.rest import RestBackend
+from service.config.settings import Settings
+from service.domain.backend import Backend, ModelControl
+from service.telemetry.metrics import Metrics
+
+# TorchServe kills a worker that passes its response timeout. The gateway gives up first, and says so.
+RESPONSE_TIMEOUT_MARGIN_SECONDS = 30
+
+
+def create_backend(settings: Settings, metrics: Metrics) -> tuple[Backend, ModelControl]:
+    """Return the backend that the settings name, and its control."""
+    if settings.backend == "workers":
+        workers = Workers(settings, metrics)
+        return workers, workers
+    host = settings.torchserve_host
+    control = TorchServeControl(
+        f"http://{settings.torchserve_host}:{settings.torchserve_management_port}",
+        load_timeout_seconds=settings.load_timeout_seconds,
+        response_timeout_seconds=settings.backend_timeout_ms // 1000 + RESPONSE_TIMEOUT_MARGIN_SECONDS,
+    )
+    if settings.backend == "rest":
+        return RestBackend(host, settings.torchserve_rest_port), control
+    return GrpcBackend(f"{host}:{settings.torchserve_grpc_port}"), control

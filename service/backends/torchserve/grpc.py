@@ -1,0 +1,77 @@
+"""Batches to TorchServe over gRPC."""
+
+import time
+from collections.abc import Sequence
+
+import grpc
+import grpc.aio
+
+from service.backends.torchserve.inference_pb2 import PredictionResponse, PredictionsRequest
+from service.backends.torchserve.packing import OPTIONS_KEY, failure, item_keys, pack_options, parse_answer
+from service.domain.backend import BatchAnswer, BatchOptions, Target
+from service.errors.gateway import BackendError, BackendTimeout, BackendUnavailable
+
+PREDICTIONS = "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Predictions"
+CHANNEL_OPTIONS = (
+    ("grpc.max_send_message_length", -1),  # batches are bounded by the gateway's own limits
+    ("grpc.max_receive_message_length", -1),
+    # TorchServe comes back within seconds of a restart; gRPC's own back-off would go up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class GrpcBackend:
+    """Answers batches through TorchServe's gRPC inference API. Enter it before use."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._channel: grpc.aio.Channel | None = None
+
+    def num_slots(self, num_workers: int) -> int:
+        """Return one batch per worker and one that waits at the server, so that no worker idles in between."""
+        return num_workers + 1
+
+    async def start(self) -> None:
+        """Open the channel; it connects when the first batch needs it."""
+        self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+        self._predictions = self._channel.unary_unary(
+            PREDICTIONS,
+            request_serializer=PredictionsRequest.SerializeToString,
+            response_deserializer=PredictionResponse.FromString,
+        )
+
+    async def predict(
+        self, target: Target, items: Sequence[bytes], options: BatchOptions, timeout_seconds: float
+    ) -> BatchAnswer:
+        """Send one batch as one `input` map; see Backend.predict."""
+        fields = dict(zip(item_keys(len(items)), items, strict=True))
+        fields[OPTIONS_KEY] = pack_options(options)
+        request = PredictionsRequest(model_name=target.model, model_version=target.version, input=fields)
+        started = time.monotonic()
+        try:
+            response: PredictionResponse = await self._predictions(
+                request, timeout=timeout_seconds, metadata=options.headers or None
+            )
+        except grpc.aio.AioRpcError as error:
+            is_late = time.monotonic() - started >= timeout_seconds
+            raise _translate(error, is_late, timeout_seconds) from error
+        return parse_answer(response.prediction)
+
+    async def close(self) -> None:
+        """Close the channel."""
+        if self._channel is not None:
+            await self._channel.close()
+
+
+def _translate(error: grpc.aio.AioRpcError, is_late: bool, timeout_seconds: float) -> BackendError:
+    details = " ".join((error.details() or "").split())[:300]
+    code = error.code()
+    # Both ends keep the deadline; where the server is first, it calls that a cancellation.
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED or (is_late and code is grpc.StatusCode.CANCELLED):
+        return BackendTimeout(round(timeout_seconds * 1000))
+    # TorchServe says most things with INTERNAL and a text, and a worker's death with RESOURCE_EXHAUSTED.
+    if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}:
+        return BackendUnavailable(details)
+    return failure(f"{code.name}: {details}")

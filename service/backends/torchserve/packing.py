@@ -1,0 +1,78 @@
+"""What travels between gateway and handler: the options of a packed request, and its answer."""
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from service.domain.backend import (
+    BatchAnswer,
+    BatchOptions,
+    ItemError,
+    ItemResult,
+    ProbabilityVector,
+    ProfileKind,
+    Ranking,
+)
+from service.errors.gateway import BackendError, BackendFailed, BackendUnavailable, WorkerDied
+
+OPTIONS_KEY = "options"
+# What TorchServe says when a version has no worker for a batch, or is not registered.
+MEANS_UNAVAILABLE = ("has no worker", "Model not found", "does not exist for model")
+MEANS_WORKER_DIED = "Worker died"
+MAX_CACHED = 256  # options and numbers of items, of which nearly every batch has one of a few
+
+
+def pack_options(options: BatchOptions) -> bytes:
+    """Return the JSON that goes under the key `options`."""
+    return _packed(options.top_k, options.probabilities, options.profile)
+
+
+@lru_cache(MAX_CACHED)
+def _packed(top_k: int, probabilities: bool, profile: ProfileKind | None) -> bytes:
+    packed: dict[str, Any] = {"top_k": top_k, "probabilities": probabilities}
+    if profile is not None:
+        packed["profile"] = profile
+    return json.dumps(packed).encode()
+
+
+@lru_cache(MAX_CACHED)
+def item_keys(num_items: int) -> Sequence[str]:
+    """Return the keys under which items travel: "0", "1", ..."""
+    return tuple(str(index) for index in range(num_items))
+
+
+def parse_answer(body: bytes) -> BatchAnswer:
+    """Return the handler's answer to a packed request.
+
+    Raises:
+        BackendFailed: the body is not such an answer.
+    """
+    try:
+        document = json.loads(body)
+        timings = document["timings_ms"]
+        return BatchAnswer(
+            results=[_parse_result(result) for result in document["results"]],
+            decode_seconds=timings["decode"] / 1000,
+            compute_seconds=timings["compute"] / 1000,
+            profile=document.get("profile"),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise BackendFailed(f"its answer cannot be read ({error!r}): {body[:200]!r}") from error
+
+
+def failure(text: str) -> BackendError:
+    """Return the error that TorchServe's words mean."""
+    if MEANS_WORKER_DIED in text:
+        return WorkerDied(text)
+    if any(words in text for words in MEANS_UNAVAILABLE):
+        return BackendUnavailable(text)
+    return BackendFailed(text)
+
+
+def _parse_result(result: dict[str, Any]) -> ItemResult:
+    if "top_k" in result:
+        return Ranking([(index, probability) for index, probability in result["top_k"]])
+    if "probabilities" in result:
+        return ProbabilityVector(result["probabilities"])
+    return ItemError(str(result["error"]["code"]), str(result["error"]["message"]))

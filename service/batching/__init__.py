@@ -1,0 +1,1 @@
+"""From a request's images to batches and back."""

@@ -1,0 +1,253 @@
+"""Every option of the gateway, once: name, default, unit, help, bounds and cross-checks."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.config.environment import (
+    PREFIX,
+    env_name,
+    require_collector,
+    require_key,
+    require_log_folder,
+    require_worker_python,
+)
+from service.config.objectives import Objectives
+
+MEBIBYTE = 1024 * 1024
+# The fastest alert means 14.4 times the allowed share: with less than this it could not go off if all requests failed.
+LEAST_OBJECTIVE = 0.94
+STATE_FILE = "torchgate.db"
+SECRETS = frozenset({"admin_token", "api_keys", "database_url"})  # never shown
+
+
+class Settings(BaseSettings):
+    """The gateway's options, read from the environment (`TORCHGATE_<NAME>`) when it is constructed, then frozen."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
+
+    host: str = Field("127.0.0.1", description="Address that the gateway listens on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port that it listens on; 0 takes a free one, see the log.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
+
+    slow_request_ms: int = Field(
+        1000,
+        ge=0,
+        description="A prediction that takes longer once its body is there is logged as a warning that says where the "
+        "time went, at most 10 a second; 0 logs none.",
+    )
+    tracing: Literal["off", "otlp"] = Field(
+        "off",
+        description="Where spans go: nowhere, or to an OpenTelemetry collector (OTLP over gRPC; extra `tracing`).",
+    )
+    tracing_endpoint: str = Field(
+        "http://127.0.0.1:4317", description="The collector, `http://host:port`; `https://` for TLS."
+    )
+    tracing_sample_ratio: float = Field(
+        1,
+        allow_inf_nan=False,
+        ge=0,
+        le=1,
+        description="Share of the requests that are recorded; one with a `traceparent` is if its caller says so.",
+    )
+
+    model_store: Path = Field(Path("model_store"), description="Folder of the archives and their manifest.json.")
+    manifest_key_file: Path | None = Field(
+        None,
+        description="File with the key, 16 bytes at least, that the store's manifest must be signed with; unset asks "
+        "for no signature.",
+    )
+    default_model: str | None = Field(
+        None, description="Model of a request that names none; unset means the only one in the store."
+    )
+    model_store_policy: Literal["latest", "all", "specific"] = Field(
+        "latest",
+        description="What is registered by itself: the newest release of each model, every archive, or nothing.",
+    )
+    model_store_poll_seconds: float = Field(
+        0,
+        allow_inf_nan=False,
+        ge=0,
+        description="Pause between two looks for new archives; 0 looks only when the gateway starts.",
+    )
+    workers_per_version: int = Field(2, ge=1, le=256, description="Worker processes for each loaded version.")
+
+    database_url: str | None = Field(
+        None,
+        description="Where traffic, labels and events are kept: sqlite:/// or postgresql://; unset is torchgate.db in "
+        "the model store.",
+    )
+    database_poll_seconds: float = Field(
+        0.5, allow_inf_nan=False, gt=0, le=60, description="Pause between two looks for changes of other gateways."
+    )
+    admin_token: SecretStr | None = Field(
+        None,
+        min_length=8,
+        description="What calls that change something must send as `Authorization: Bearer`; unset refuses them, "
+        "unless the gateway listens on loopback alone.",
+    )
+    api_keys: SecretStr | None = Field(
+        None,
+        min_length=8,
+        description="Keys, separated by commas, one of which predictions must send as `X-API-Key`; unset asks for "
+        "none.",
+    )
+    feedback_seconds: float = Field(
+        604_800, allow_inf_nan=False, gt=0, description="Age up to which answers take feedback."
+    )
+
+    prediction_log_dir: Path | None = Field(
+        None,
+        description="Folder for the prediction log, Parquet files of what was answered; unset keeps none. Needs the "
+        "extra `prediction-log`.",
+    )
+    prediction_log_sample: float = Field(1, gt=0, le=1, description="Share of the requests that are logged.")
+    prediction_log_max_bytes: int = Field(
+        1024 * MEBIBYTE, ge=MEBIBYTE, description="Most bytes of the log's files; beyond them the oldest ones go."
+    )
+    prediction_log_inputs: Literal["none", "hash", "image"] = Field(
+        "none", description="What is logged of the images themselves: nothing, their SHA-256, or that and all bytes."
+    )
+    drift_window_items: int = Field(
+        1000,
+        ge=100,
+        le=1_000_000,
+        multiple_of=10,
+        description="Last images of a version that are compared with its contract's reference; from a fifth on.",
+    )
+    drift_class_threshold: float = Field(
+        0.1,
+        allow_inf_nan=False,
+        gt=0,
+        description="Population stability index of the classes beyond which a version drifts, unless noise reaches it.",
+    )
+    drift_confidence_threshold: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="Kolmogorov-Smirnov distance of the confidences beyond which it drifts, unless noise reaches it.",
+    )
+
+    backend: Literal["grpc", "rest", "workers"] = Field(
+        "grpc", description="How batches travel: to TorchServe by gRPC or REST, or to its workers, run by the gateway."
+    )
+    worker_python: str | None = Field(
+        None, description="Backend workers: Python with torchserve for the workers; unset means the gateway's own."
+    )
+    threads_per_worker: int = Field(1, ge=1, le=256, description="Backend workers: threads of each worker.")
+    worker_max_bytes: int = Field(
+        0,
+        ge=0,
+        description="Backend workers: memory beyond which a worker is replaced; 0 is its share of half the memory.",
+    )
+    torchserve_host: str = Field("127.0.0.1", description="Host that TorchServe runs on.")
+    torchserve_grpc_port: int = Field(7070, ge=1, le=65535, description="TorchServe's gRPC inference port.")
+    torchserve_rest_port: int = Field(8080, ge=1, le=65535, description="TorchServe's REST inference port.")
+    torchserve_management_port: int = Field(8081, ge=1, le=65535, description="TorchServe's management port.")
+    backend_timeout_ms: int = Field(30_000, ge=1, description="Longest wait for the answer to one batch.")
+    load_timeout_seconds: float = Field(
+        120, allow_inf_nan=False, gt=0, description="Longest wait for a version to load and warm up."
+    )
+    health_interval_seconds: float = Field(
+        1, allow_inf_nan=False, gt=0, le=60, description="Pause between two looks at TorchServe."
+    )
+
+    latency_objective_ms: int = Field(
+        100, ge=1, description="Time within which an image should be answered; bounds the size of batches."
+    )
+    slo_latency_ms: int | None = Field(
+        None,
+        ge=1,
+        description="Time within which an answer counts as fast, for alerts; unset is TORCHGATE_LATENCY_OBJECTIVE_MS.",
+    )
+    slo_latency_ratio: float = Field(
+        0.99, ge=LEAST_OBJECTIVE, lt=1, description="Share of the answers that should be fast."
+    )
+    slo_availability_ratio: float = Field(
+        0.999,
+        ge=LEAST_OBJECTIVE,
+        lt=1,
+        description="Share of the requests that should be answered, those left out that the client spoilt.",
+    )
+    max_batch_size: int = Field(32, ge=1, le=1024, description="Most images in one batch, whatever the objective.")
+    # Less than the largest request that handlers/torchserve.properties allows.
+    max_batch_bytes: int = Field(
+        64 * MEBIBYTE,
+        ge=1,
+        le=120 * MEBIBYTE,
+        description="Most bytes of images in one batch; one image may have more.",
+    )
+    max_queue_items: int = Field(1024, ge=1, description="Most images that wait for a batch, per version.")
+    max_queue_bytes: int = Field(256 * MEBIBYTE, ge=1, description="Most bytes of images that wait, per version.")
+
+    max_buffered_bytes: int = Field(
+        512 * MEBIBYTE, ge=1, description="Most bytes of request bodies in memory, all requests together."
+    )
+    max_body_bytes: int = Field(32 * MEBIBYTE, ge=1, description="Largest request body.")
+    max_images: int = Field(256, ge=1, description="Most images in one request.")
+    body_timeout_seconds: float = Field(
+        30, allow_inf_nan=False, gt=0, description="Longest time that a request body may take to arrive."
+    )
+    deadline_ms: int = Field(10_000, ge=1, description="Time within which a request without X-Deadline-Ms is answered.")
+    max_deadline_ms: int = Field(60_000, ge=1, description="Largest X-Deadline-Ms that is accepted.")
+    keep_alive_seconds: int = Field(
+        75, ge=1, description="Time that an idle connection stays open; longer than those in front keep theirs."
+    )
+    drain_seconds: float = Field(
+        20, allow_inf_nan=False, ge=0, description="Time that requests in progress get to end after SIGTERM."
+    )
+
+    @property
+    def state_url(self) -> str:
+        """Return where the state is kept."""
+        return self.database_url or f"sqlite:///{self.model_store.absolute() / STATE_FILE}"
+
+    @property
+    def objectives(self) -> Objectives:
+        """Return what the alerts compare with."""
+        latency_ms = self.slo_latency_ms or self.latency_objective_ms
+        return Objectives(latency_ms / 1000, self.slo_latency_ratio, self.slo_availability_ratio)
+
+    @model_validator(mode="after")
+    def _cross_check(self) -> Self:
+        for smaller, larger in (
+            ("max_images", "max_queue_items"),
+            ("max_body_bytes", "max_batch_bytes"),
+            ("max_body_bytes", "max_buffered_bytes"),
+            ("max_batch_bytes", "max_queue_bytes"),
+            ("deadline_ms", "max_deadline_ms"),
+        ):
+            if getattr(self, smaller) > getattr(self, larger):
+                raise ValueError(
+                    f"{env_name(smaller)}={getattr(self, smaller)} must not exceed "
+                    f"{env_name(larger)}={getattr(self, larger)}"
+                )
+        if self.manifest_key_file is not None:
+            require_key(self.manifest_key_file)
+        if self.backend == "workers":
+            require_worker_python(self.worker_python)
+        if self.prediction_log_dir is not None:
+            require_log_folder(self.prediction_log_dir)
+            if self.prediction_log_inputs == "image" and self.prediction_log_max_bytes < 2 * self.max_body_bytes:
+                raise ValueError(
+                    f"{env_name('prediction_log_max_bytes')}={self.prediction_log_max_bytes} must be at least twice "
+                    f"{env_name('max_body_bytes')}={self.max_body_bytes} where images are logged"
+                )
+        if self.tracing == "otlp":
+            require_collector(self.tracing_endpoint)
+        return self
+
+
+def explain(error: ValidationError) -> str:
+    """Return one line per wrong setting: its variable, what was given and what is allowed."""
+    lines = []
+    for fault in error.errors():
+        if fault["loc"]:
+            name = env_name(str(fault["loc"][0]))
+            given = "(secret)" if fault["loc"][0] in SECRETS else repr(fault["input"])
+            lines.append(f"{name}={given}: {fault['msg']}")
+        else:
+            lines.append(str(fault["ctx"]["error"]) if "ctx" in fault else fault["msg"])
+    return "\n".join(lines)

@@ -1,0 +1,168 @@
+"""What is wanted of each model: its versions, its traffic, its labels, and what happened to them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+from service.domain.archive import Archive
+from service.domain.rollout import Rollout
+from service.domain.traffic import Policy, Role
+
+# So many steps back are remembered for a rollback.
+MOST_EARLIER = 20
+MOST_ROLLOUTS = 20
+
+Outcome = Literal["done", "refused"]
+
+
+@dataclass(frozen=True)
+class VersionRecord:
+    """A version that somebody or the model store's policy registered."""
+
+    archive: Archive
+    num_workers: int | None = None  # None is what the settings say
+    is_wanted: bool = True  # False once it was unregistered, so that the store's policy does not bring it back
+
+    def document(self) -> dict[str, Any]:
+        """Return the record as JSON can hold it."""
+        return {"archive": self.archive.model_dump(), "num_workers": self.num_workers, "is_wanted": self.is_wanted}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """Return the record that a document holds."""
+        archive = Archive.model_validate(document["archive"])
+        return cls(archive, document["num_workers"], document["is_wanted"])
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """What is wanted of one model; never changed, only followed by another with the next revision."""
+
+    model: str
+    revision: int = 0
+    versions: Mapping[str, VersionRecord] = field(default_factory=dict)
+    policy: Policy | None = None  # None until the model has its first version
+    labels: Mapping[str, str] = field(default_factory=dict)  # label -> version
+    earlier: tuple[str, ...] = ()  # versions that had all the traffic before, the last one last
+    rollouts: tuple[Rollout, ...] = ()  # the last one last
+
+    @property
+    def rollout(self) -> Rollout | None:
+        """Return the rollout that may still change the traffic."""
+        return self.rollouts[-1] if self.rollouts and self.rollouts[-1].is_active else None
+
+    @property
+    def wanted(self) -> dict[str, VersionRecord]:
+        """Return the versions that are to be loaded."""
+        return {version: record for version, record in self.versions.items() if record.is_wanted}
+
+    def role(self, version: str) -> Role:
+        """Return whether a version is on trial: the new one of a rollout, or one with less traffic than another."""
+        if self.rollout is not None:
+            return "canary" if version == self.rollout.spec.version else "primary"
+        weights = {} if self.policy is None else self.policy.weights
+        return "canary" if 0 < weights.get(version, 0) < max(weights.values()) else "primary"
+
+    def directed(self, policy: Policy) -> "ModelState":
+        """Return the state with another policy; a version that had all the traffic is remembered for a rollback."""
+        earlier = self.earlier
+        sole = None if self.policy is None else self.policy.sole
+        if sole is not None and sole != policy.sole:
+            earlier = (*(version for version in earlier if version != sole), sole)[-MOST_EARLIER:]
+        return replace(self, policy=policy, earlier=earlier)
+
+    def returned(self, version: str) -> "ModelState":
+        """Return the state with all traffic back at a version that had it; what came after is not gone back to."""
+        assert self.policy is not None
+        earlier = self.earlier[: self.earlier.index(version)] if version in self.earlier else self.earlier
+        return replace(self, policy=self.policy.reweighed({version: 100}), earlier=earlier)
+
+    def rolled(self, rollout: Rollout) -> "ModelState":
+        """Return the state with a rollout where it has got to, and the traffic that goes with it."""
+        others = tuple(each for each in self.rollouts if each.id != rollout.id)
+        assert self.policy is not None
+        if rollout.state in {"rolled_back", "aborted"}:
+            state = self.returned(rollout.stable)
+        elif rollout.state == "succeeded":
+            state = self.directed(self.policy.reweighed({rollout.spec.version: 100}))
+        else:
+            state = self.directed(self.policy.reweighed(rollout.weights))
+        return replace(state, rollouts=(*others, rollout)[-MOST_ROLLOUTS:])
+
+    def users_of(self, version: str) -> list[str]:
+        """Return what keeps a version from being unregistered."""
+        users = [f"the label {label}" for label, labelled in self.labels.items() if labelled == version]
+        if self.policy is not None:
+            if weight := self.policy.weights.get(version):
+                users.append(f"{weight:g} % of the traffic")
+            if version in self.policy.shadows:
+                users.append("a shadow")
+        if self.rollout is not None and version in {self.rollout.stable, self.rollout.spec.version}:
+            users.append(f"the rollout {self.rollout.id}")
+        return users
+
+    def document(self) -> dict[str, Any]:
+        """Return the state as JSON can hold it, without its name and revision."""
+        return {
+            "versions": {version: record.document() for version, record in self.versions.items()},
+            "policy": None if self.policy is None else self.policy.document(),
+            "labels": dict(self.labels),
+            "earlier": list(self.earlier),
+            "rollouts": [rollout.document() for rollout in self.rollouts],
+        }
+
+    @classmethod
+    def of(cls, model: str, revision: int, document: Mapping[str, Any]) -> Self:
+        """Return the state that a document holds."""
+        policy = document["policy"]
+        return cls(
+            model,
+            revision,
+            {version: VersionRecord.of(record) for version, record in document["versions"].items()},
+            None if policy is None else Policy.of(policy),
+            document["labels"],
+            tuple(document["earlier"]),
+            tuple(Rollout.of(rollout) for rollout in document["rollouts"]),
+        )
+
+    def shown(self) -> dict[str, Any]:
+        """Return what the event log keeps of a state: what an operator decides, without slots and checksums."""
+        return {
+            "revision": self.revision,
+            "versions": {version: record.num_workers for version, record in self.wanted.items()},
+            "weights": {} if self.policy is None else self.policy.weights,
+            "sticky_header": None if self.policy is None else self.policy.sticky_header,
+            "shadows": {} if self.policy is None else dict(self.policy.shadows),
+            "labels": dict(self.labels),
+            "rollout": _shown(self.rollouts[-1]) if self.rollouts else None,
+        }
+
+
+def _shown(rollout: Rollout) -> dict[str, Any]:
+    step = f"{rollout.spec.steps[rollout.step]:g} %"
+    return {"id": rollout.id, "version": rollout.spec.version, "state": rollout.state, "step": step}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Who asks for what, and why."""
+
+    actor: str
+    action: str
+    model: str
+    subject: str = ""  # the version, label or rollout that it is about
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the event log."""
+
+    id: int
+    time: float  # seconds since 1970, UTC, by the clock of the gateway that wrote it
+    gateway: str
+    entry: Entry
+    outcome: Outcome
+    detail: str  # why it was refused, or what came of it
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None

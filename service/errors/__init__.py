@@ -1,0 +1,1 @@
+"""The error tree, drawn at the top of gateway.py."""

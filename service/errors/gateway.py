@@ -1,0 +1,201 @@
+"""The error tree. Status, code and sentence are class attributes, data are fields; http/problems.py makes the text.
+
+GatewayError
+├── RequestError                 the caller's: repeat it changed; these are in request_errors.py
+│   ├── BodyInvalid              400
+│   ├── ImageRejected            400  the only image of the request cannot be used; the code is the image's own
+│   ├── RouteNotFound            404
+│   ├── ModelNotFound            404
+│   ├── VersionNotFound          404
+│   ├── MethodNotAllowed         405
+│   ├── BodyTimeout              408
+│   ├── BodyTooLarge             413  declared
+│   ├── StreamTooLarge           413  found out while reading
+│   ├── TooManyImages            413
+│   ├── MediaTypeUnsupported     415
+│   └── ParameterInvalid         422
+├── OverloadError                429  repeat it later
+│   ├── QueueFull
+│   ├── DeadlineUnreachable
+│   └── BuffersFull
+├── InternalError                500
+├── NotReady                     503  repeat it later
+├── CircuitOpen                  503  repeat it later
+├── Draining                     503  repeat it later, elsewhere
+├── ListenersFull                503  repeat it later
+├── BackendError                      a batch as a whole got no answer; raised by backends alone
+│   ├── BackendUnavailable       503
+│   │   └── WorkerDied           503
+│   ├── BackendFailed            503
+│   │   └── AlreadyRegistered
+│   └── BackendTimeout           504
+└── DeadlineExceeded             504
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class GatewayError(Exception):
+    """Anything that the gateway answers other than a prediction."""
+
+    status: ClassVar[int]
+    code: str
+    sentence: ClassVar[str]
+    retry_after_seconds: int | None = None
+
+    def __str__(self) -> str:
+        """Return the sentence with the error's own data in it."""
+        return self.sentence.format(**vars(self))
+
+
+class OverloadError(GatewayError):
+    """More is asked for than can be answered in time."""
+
+    status = 429
+
+
+@dataclass(eq=False)
+class QueueFull(OverloadError):
+    """As many images wait as may wait."""
+
+    target: str
+    num_waiting: int
+    retry_after_seconds: int
+    code = "queue_full"
+    sentence = "{num_waiting} images already wait for {target}; try again later."
+
+
+@dataclass(eq=False)
+class DeadlineUnreachable(OverloadError):
+    """So much waits already that the deadline would pass before the answer."""
+
+    left_ms: int
+    expected_ms: int
+    retry_after_seconds: int
+    code = "deadline_unreachable"
+    sentence = "The answer would take about {expected_ms} ms, the deadline leaves {left_ms} ms; try again later."
+
+
+@dataclass(eq=False)
+class BuffersFull(OverloadError):
+    """As many bytes of requests are in memory as may be."""
+
+    limit_bytes: int
+    code = "buffers_full"
+    sentence = "The requests in progress hold {limit_bytes} bytes, the most that is allowed; try again later."
+    retry_after_seconds = 1
+
+
+@dataclass(eq=False)
+class InternalError(GatewayError):
+    """Our own mistake; the log has it under the request's id."""
+
+    status = 500
+    code = "internal_error"
+    sentence = "The gateway failed; its log has the cause under this request's id."
+
+
+@dataclass(eq=False)
+class NotReady(GatewayError):
+    """The version asked for is not ready to answer."""
+
+    reason: str
+    status = 503
+    code = "not_ready"
+    sentence = "Not ready: {reason}."
+    retry_after_seconds = 1
+
+
+@dataclass(eq=False)
+class CircuitOpen(GatewayError):
+    """The last batches of the version got no answer, so that none is sent for a moment."""
+
+    target: str
+    retry_after_seconds: int
+    status = 503
+    code = "circuit_open"
+    sentence = "The model server does not answer for {target} at present; try again later."
+
+
+@dataclass(eq=False)
+class Draining(GatewayError):
+    """The gateway is shutting down."""
+
+    status = 503
+    code = "draining"
+    sentence = "The gateway is shutting down."
+
+
+@dataclass(eq=False)
+class ListenersFull(GatewayError):
+    """As many listen to the status events as may."""
+
+    most: int
+    status = 503
+    code = "listeners_full"
+    sentence = "{most} listen to the status events already, the most that is allowed; try again later."
+    retry_after_seconds = 10
+
+
+class BackendError(GatewayError):
+    """A whole batch got no answer from the backend."""
+
+    status = 503
+    retry_after_seconds = 1
+    is_outage: ClassVar[bool] = False  # the backend, or one of its workers, is not there
+    may_be_one_image: ClassVar[bool] = False  # without one of its images the batch may be answered
+
+
+@dataclass(eq=False)
+class BackendUnavailable(BackendError):
+    """The backend cannot be reached, or has no worker for this version."""
+
+    reason: str
+    code = "backend_unavailable"
+    sentence = "The model server is unavailable: {reason}."
+    is_outage = True
+
+
+@dataclass(eq=False)
+class WorkerDied(BackendUnavailable):
+    """The worker that had the batch died; it is being replaced."""
+
+    code = "worker_died"
+    sentence = "The worker died while it worked on this: {reason}."
+    may_be_one_image = True
+
+
+@dataclass(eq=False)
+class BackendFailed(BackendError):
+    """The backend answered with something other than a result."""
+
+    reason: str
+    code = "backend_failed"
+    sentence = "The model server failed: {reason}."
+    may_be_one_image = True
+
+
+class AlreadyRegistered(BackendFailed):
+    """The backend has the version, since somebody else has loaded it, or begun to."""
+
+
+@dataclass(eq=False)
+class BackendTimeout(BackendError):
+    """The backend took longer than is allowed."""
+
+    limit_ms: int
+    status = 504
+    code = "backend_timeout"
+    sentence = "The model server did not answer within {limit_ms} ms."
+    is_outage = True
+
+
+@dataclass(eq=False)
+class DeadlineExceeded(GatewayError):
+    """The request's deadline passed before its last image was answered."""
+
+    deadline_ms: int
+    status = 504
+    code = "deadline_exceeded"
+    sentence = "No answer within the deadline of {deadline_ms} ms."

@@ -1,0 +1,102 @@
+"""The one place where errors become answers: application/problem+json (RFC 9457)."""
+
+import json
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Scope
+
+from service.errors.gateway import GatewayError, InternalError
+from service.errors.request import BodyInvalid, MethodNotAllowed, ParameterInvalid, RouteNotFound
+from service.http.schemas.predict import Problem
+
+logger = logging.getLogger(__name__)
+
+Answer = tuple[int, list[tuple[bytes, bytes]], bytes]  # status, headers, body
+
+MEDIA_TYPE = "application/problem+json"
+TITLES = {status.value: status.phrase for status in HTTPStatus}  # asking the enumeration takes ten times as long
+
+
+def problem(error: GatewayError, request_id: str) -> Answer:
+    """Return status, headers and body that tell the caller of `error`."""
+    # Of an error whose status depends on its data, like a handler's, the class still has the status.
+    document = {
+        "type": "about:blank",
+        "title": TITLES[error.status],
+        "status": error.status,
+        "detail": str(error),
+        "code": error.code,
+        "request_id": request_id,
+    }
+    body = json.dumps(document).encode()
+    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    if error.retry_after_seconds is not None:
+        headers.append((b"retry-after", str(error.retry_after_seconds).encode()))
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", error.allowed.encode()))
+    return error.status, headers, body
+
+
+def problem_response(error: GatewayError, scope: Scope) -> Response:
+    """Return the same as an answer of the framework's, and note the error's code for the log."""
+    exchange = scope["state"]["exchange"]
+    exchange.error_code = error.code
+    status, headers, body = problem(error, exchange.request_id)
+    response = Response(body, status)
+    response.raw_headers = headers
+    return response
+
+
+def invalid(error: RequestValidationError) -> ParameterInvalid:
+    """Return the framework's complaint about a request as an error of our own."""
+    faults = (
+        f"{'.'.join(str(step) for step in fault['loc'])}: {fault['msg']} (given: {fault.get('input')!r})"
+        for fault in error.errors()
+    )
+    return ParameterInvalid("; ".join(faults))
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI entries of the errors that a route may answer."""
+    content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
+def install(app: FastAPI) -> None:
+    """Have every error of `app` answered as a problem, the framework's own included."""
+
+    async def gateway_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, GatewayError)
+        return problem_response(error, request.scope)
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        path = request.scope["path"]
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            return problem_response(RouteNotFound(path), request.scope)
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = (error.headers or {}).get("Allow", "")
+            return problem_response(MethodNotAllowed(request.method, path, allowed), request.scope)
+        if error.status_code == HTTPStatus.BAD_REQUEST:  # the framework's word for a body that it cannot parse
+            return problem_response(BodyInvalid("it is not JSON, or too deep"), request.scope)
+        logger.error("the framework answers %d: %s", error.status_code, error.detail, exc_info=error)
+        return problem_response(InternalError(), request.scope)
+
+    async def validation_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        for fault in error.errors():
+            if fault["type"] == "json_invalid":
+                return problem_response(BodyInvalid(f"it is not JSON: {fault['ctx']['error']}"), request.scope)
+        return problem_response(invalid(error), request.scope)
+
+    app.add_exception_handler(GatewayError, gateway_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestValidationError, validation_error)

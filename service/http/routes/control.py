@@ -1,0 +1,113 @@
+"""Changes of versions, traffic and labels, each for those alone who may, and the log of them."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.routing import APIRoute
+
+from service.admin.versions import Operations
+from service.domain.model_state import Event
+from service.http.admin_route import asked
+from service.http.problems import problem_responses
+from service.http.routes.models import traffic_info, version_info
+from service.http.schemas.admin import (
+    EventInfo,
+    EventList,
+    LabelChange,
+    TrafficChange,
+    VersionRegister,
+    VersionScale,
+)
+from service.http.schemas.predict import TrafficInfo, VersionInfo
+from service.persistence.registry import Registry
+
+CONDITIONAL = problem_responses(401, 403, 404, 409, 412, 422, 428, 503)
+Label = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_-]{0,31}$", description="Such as stable or canary.")]
+
+
+def control_routes(route_class: type[APIRoute], operations: Operations, registry: Registry) -> APIRouter:
+    """Return the routes that change things; `route_class` sees to it that the caller may."""
+    routes = APIRouter(tags=["control"], route_class=route_class)
+
+    @routes.post("/models/{model}/versions", status_code=201, responses=problem_responses(401, 403, 404, 409, 422, 503))
+    async def register(model: str, body: VersionRegister, request: Request) -> VersionInfo:
+        """Load an archive of the model store, check its answers, then offer it; it has no traffic yet."""
+        deployment = await operations.register(asked(request), model, body.file, body.num_workers)
+        return version_info(deployment, registry.models[model])
+
+    @routes.patch("/models/{model}/versions/{version}", responses=problem_responses(401, 403, 404, 409, 422, 503))
+    async def scale(model: str, version: str, body: VersionScale, request: Request) -> VersionInfo:
+        """Give a version another number of workers."""
+        deployment = await operations.scale(asked(request), model, version, body.num_workers)
+        return version_info(deployment, registry.models[model])
+
+    @routes.delete(
+        "/models/{model}/versions/{version}", status_code=204, responses=problem_responses(401, 403, 404, 409, 503)
+    )
+    async def unregister(model: str, version: str, request: Request) -> None:
+        """Let a version that has no traffic answer what it has, then unload it."""
+        await operations.unregister(asked(request), model, version)
+
+    @routes.put("/models/{model}/traffic", name="traffic", responses=CONDITIONAL)
+    async def put_traffic(model: str, body: TrafficChange, request: Request, response: Response) -> TrafficInfo:
+        """Divide a model's requests among its versions; needs If-Match."""
+        state = await operations.set_traffic(asked(request), model, body.weights, body.sticky_header, body.shadows)
+        return traffic_info(state, response)
+
+    @routes.put(
+        "/models/{model}/labels/{label}",
+        name="label",
+        responses=CONDITIONAL,
+    )
+    async def put_label(
+        model: str, label: Label, body: LabelChange, request: Request, response: Response
+    ) -> TrafficInfo:
+        """Have a label mean a version that is ready; needs If-Match."""
+        return traffic_info(await operations.set_label(asked(request), model, label, body.version), response)
+
+    @routes.delete("/models/{model}/labels/{label}", name="unlabel", responses=CONDITIONAL)
+    async def delete_label(model: str, label: Label, request: Request, response: Response) -> TrafficInfo:
+        """Remove a label; needs If-Match."""
+        return traffic_info(await operations.delete_label(asked(request), model, label), response)
+
+    @routes.post("/models/{model}/rollback", responses=problem_responses(401, 403, 404, 409, 412, 503))
+    async def rollback(model: str, request: Request, response: Response) -> TrafficInfo:
+        """Give all traffic back to the version that had all of it last."""
+        return traffic_info(await operations.roll_back(asked(request), model), response)
+
+    return routes
+
+
+def event_routes(registry: Registry) -> APIRouter:
+    """Return the route that shows the log."""
+    routes = APIRouter(tags=["control"])
+
+    @routes.get("/models/{model}/events", responses=problem_responses(404, 422, 503))
+    async def events(
+        model: str,
+        limit: Annotated[int, Query(ge=1, le=1000, description="How many at most.")] = 100,
+        before: Annotated[int | None, Query(ge=1, description="Only events older than the one of this id.")] = None,
+    ) -> EventList:
+        """List what was changed or refused, by whom, when and why, the newest first."""
+        registry.state(model)
+        return EventList(events=[_event_info(event) for event in await registry.log(model, limit, before)])
+
+    return routes
+
+
+def _event_info(event: Event) -> EventInfo:
+    return EventInfo(
+        id=event.id,
+        time=datetime.fromtimestamp(event.time, UTC).isoformat(timespec="milliseconds"),
+        gateway=event.gateway,
+        actor=event.entry.actor,
+        action=event.entry.action,
+        model=event.entry.model,
+        subject=event.entry.subject,
+        reason=event.entry.reason,
+        outcome=event.outcome,
+        detail=event.detail,
+        before=dict(event.before) if event.before is not None else None,
+        after=dict(event.after) if event.after is not None else None,
+    )

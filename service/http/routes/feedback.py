@@ -1,0 +1,33 @@
+"""POST /feedback: what an image that was classified really is."""
+
+from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
+
+from service.admin.access import Access
+from service.admin.feedback import Feedback
+from service.http.guarded_route import guarded_route
+from service.http.problems import problem_responses
+from service.http.schemas.admin import FeedbackChange, FeedbackInfo
+
+
+def feedback_routes(access: Access, feedback: Feedback) -> APIRouter:
+    """Return the route; it asks for the same key as predictions do."""
+
+    async def check(request: Request, _: APIRoute) -> None:
+        access.require_key(request.scope["state"]["exchange"].headers)
+
+    routes = APIRouter(tags=["feedback"], route_class=guarded_route(check))
+
+    @routes.post("/feedback", responses=problem_responses(401, 403, 404, 409, 410, 413, 422, 503))
+    async def give(body: FeedbackChange) -> FeedbackInfo:
+        """Say what an image of an answer really is; counted once, as accuracy of the version that answered."""
+        label = await feedback.take(body.id, body.index, body.label)
+        return FeedbackInfo(
+            model=label.model,
+            version=label.version,
+            predicted=label.predicted,
+            label=label.label,
+            correct=label.is_correct,
+        )
+
+    return routes

@@ -1,0 +1,40 @@
+"""Whether the process lives, whether it can answer, and what it has measured."""
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry
+
+from service.errors.gateway import NotReady
+from service.http.problems import problem_response, problem_responses
+from service.http.schemas.predict import Health
+from service.serving.reconciler import Fleet
+from service.serving.router import Router
+from service.telemetry.prometheus_text import expose
+
+
+def health_routes(fleet: Fleet, router: Router, metrics: CollectorRegistry) -> APIRouter:
+    """Return the routes for probes and for Prometheus."""
+    routes = APIRouter(tags=["health"])
+
+    @routes.get("/healthz")
+    async def healthz() -> Health:
+        """Answer 200 while the process runs."""
+        return Health(status="ok")
+
+    @routes.get("/readyz", responses=problem_responses(503), response_model=Health)
+    async def readyz(request: Request) -> Health | Response:
+        """Answer 200 while the default model answers, else 503 with what is waited for."""
+        view = fleet.view
+        try:
+            for model in router.default_models():
+                router.require_answers(model)
+        except NotReady as error:
+            return problem_response(error, request.scope)
+        return Health(status="ready", reason=view.waiting_for)
+
+    @routes.get("/metrics", response_class=Response)
+    async def scrape(request: Request) -> Response:
+        """Answer the metrics in the format that the scraper asks for."""
+        body, content_type = await expose(metrics, request.headers.get("accept", ""))
+        return Response(body, media_type=content_type)
+
+    return routes

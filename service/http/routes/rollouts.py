@@ -1,0 +1,108 @@
+"""Guarded rollouts over HTTP."""
+
+from asyncio import to_thread
+from datetime import UTC, datetime
+
+from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
+
+from service.admin.rollouts import RolloutOperations
+from service.domain.rollout import GUARDS, Progress, Rollout, RolloutSpec, samples
+from service.http.admin_route import asked
+from service.http.problems import problem_responses
+from service.http.schemas.admin import GuardInfo, RolloutChange, RolloutInfo, RolloutList
+from service.persistence.ledger import Ledger
+from service.persistence.registry import Registry
+
+POST = problem_responses(401, 403, 404, 409, 412, 422, 503)
+
+
+def rollout_routes(route_class: type[APIRoute], operations: RolloutOperations, latency_objective_ms: int) -> APIRouter:
+    """Return the routes that begin and move rollouts; `route_class` sees to it that the caller may."""
+    routes = APIRouter(tags=["rollouts"], route_class=route_class)
+
+    @routes.post("/models/{model}/rollouts", name="rollout", status_code=201, responses=POST)
+    async def start(model: str, body: RolloutChange, request: Request) -> RolloutInfo:
+        """Begin to give a version more and more of the traffic, unless a guard says that it is worse."""
+        given = body.model_dump(exclude_none=True)
+        spec = RolloutSpec(**{"slow_ms": float(latency_objective_ms), **given, "steps": tuple(body.steps)})
+        return rollout_info(await operations.start(asked(request), model, spec))
+
+    @routes.post("/models/{model}/rollouts/{rollout}/pause", responses=POST)
+    async def pause(model: str, rollout: int, request: Request) -> RolloutInfo:
+        """Stay at the step; the guards go on looking."""
+        return rollout_info(await operations.pause(asked(request), model, rollout))
+
+    @routes.post("/models/{model}/rollouts/{rollout}/resume", responses=POST)
+    async def resume(model: str, rollout: int, request: Request) -> RolloutInfo:
+        """Go on with the steps."""
+        return rollout_info(await operations.resume(asked(request), model, rollout))
+
+    @routes.post("/models/{model}/rollouts/{rollout}/promote", responses=POST)
+    async def promote(model: str, rollout: int, request: Request) -> RolloutInfo:
+        """Give the new version everything now."""
+        return rollout_info(await operations.promote(asked(request), model, rollout))
+
+    @routes.post("/models/{model}/rollouts/{rollout}/abort", responses=POST)
+    async def abort(model: str, rollout: int, request: Request) -> RolloutInfo:
+        """Give everything back to the stable version."""
+        return rollout_info(await operations.abort(asked(request), model, rollout))
+
+    return routes
+
+
+def rollout_views(operations: RolloutOperations, registry: Registry, ledger: Ledger) -> APIRouter:
+    """Return the routes that show rollouts."""
+    routes = APIRouter(tags=["rollouts"])
+
+    @routes.get("/models/{model}/rollouts", responses=problem_responses(404, 503))
+    async def rollouts(model: str) -> RolloutList:
+        """List a model's last rollouts, the newest first."""
+        return RolloutList(rollouts=[rollout_info(rollout) for rollout in reversed(registry.state(model).rollouts)])
+
+    @routes.get("/models/{model}/rollouts/{rollout}", responses=problem_responses(404, 503))
+    async def rollout(model: str, rollout: int) -> RolloutInfo:
+        """Show a rollout, how far it has come, and what its guards have seen."""
+        found = operations.find(model, rollout)
+        progress = await to_thread(ledger.progress, model, rollout) if found.is_active else None
+        return rollout_info(found, progress)
+
+    return routes
+
+
+def rollout_info(rollout: Rollout, progress: Progress | None = None) -> RolloutInfo:
+    """Return a rollout as it is shown; its guards only while something is known of them."""
+    spec = rollout.spec
+    return RolloutInfo(
+        id=rollout.id,
+        version=spec.version,
+        stable=rollout.stable,
+        state=rollout.state,
+        reason=rollout.reason,
+        steps=list(spec.steps),
+        percent=spec.steps[rollout.step],
+        started=datetime.fromtimestamp(rollout.started, UTC).isoformat(timespec="seconds"),
+        min_requests=spec.min_requests,
+        min_seconds=spec.min_seconds,
+        error_rate=spec.error_rate,
+        slow_ms=spec.slow_ms,
+        step_requests=0 if progress is None else progress.step_requests,
+        step_seconds=0 if progress is None else progress.step_seconds,
+        guards=[] if progress is None else _guards(spec, progress),
+    )
+
+
+def _guards(spec: RolloutSpec, progress: Progress) -> list[GuardInfo]:
+    return [
+        GuardInfo(
+            name=name,
+            num_bad=new.num_bad,
+            num_all=new.num_all,
+            stable_num_bad=None if old is None else old.num_bad,
+            stable_num_all=None if old is None else old.num_all,
+            evidence=progress.evidence[name].e_value,
+            breaks_at=len(GUARDS) / spec.error_rate,
+        )
+        for name in GUARDS
+        for new, old in [samples(name, progress.counted)]
+    ]

@@ -1,0 +1,95 @@
+"""The live status page, and the events that keep it up to date."""
+
+import asyncio
+
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.types import Receive, Scope, Send
+
+from service.admin.status.feed import Feed
+from service.admin.status.page import assemble
+from service.errors.gateway import ListenersFull
+from service.http.problems import problem_response, problem_responses
+from service.http.request_context import Exchange
+from service.http.server import HANG_UP, WHEN_STOPPING
+
+EVENT_STREAM = "text/event-stream"
+# A listener whose connection takes nothing for so long is hung up on.
+LONGEST_WRITE_SECONDS = 10.0
+RETRY = b"retry: 1000\n\n"  # milliseconds that a browser waits before it asks again
+
+
+class EventStream(Response):
+    """Sends a feed's events until the listener leaves or the server stops, which it does not hold up."""
+
+    media_type = EVENT_STREAM
+
+    def __init__(self, feed: Feed, longest_write_seconds: float = LONGEST_WRITE_SECONDS) -> None:
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._feed = feed
+        self._longest_write_seconds = longest_write_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one listener; a problem if there are too many."""
+        exchange: Exchange = scope["state"]["exchange"]
+        when_stopping, hang_up = scope["extensions"][WHEN_STOPPING], scope["extensions"][HANG_UP]
+        loop = asyncio.get_running_loop()
+
+        async def write(body: bytes, *, is_last: bool = False) -> None:
+            alarm = loop.call_later(self._longest_write_seconds, hang_up)
+            try:
+                await send({"type": "http.response.body", "body": body, "more_body": not is_last})
+            finally:
+                alarm.cancel()
+
+        try:
+            with self._feed.listening() as listener:
+                exchange.when_gone(listener.end)
+                when_stopping(listener.end)
+                try:
+                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                    await write(RETRY + self._feed.history)
+                    while (event := await listener.next()) is not None:
+                        await write(event)
+                finally:
+                    exchange.when_gone(None)
+                    when_stopping(None)
+        except ListenersFull as error:
+            await problem_response(error, scope)(scope, receive, send)
+            return
+        await write(b"", is_last=True)
+
+
+def status_routes(feed: Feed, *, asks_for_key: bool) -> APIRouter:
+    """Return the routes of the status page, open like what they show: /metrics, /readyz, /models, rollouts."""
+    routes = APIRouter(tags=["status"])
+    page = assemble(asks_for_key=asks_for_key)
+    headers = {
+        "content-security-policy": page.policy,
+        "cache-control": "no-cache",
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+    }
+
+    @routes.get("/", status_code=307, response_class=RedirectResponse)
+    async def root() -> RedirectResponse:
+        """Lead to the status page."""
+        return RedirectResponse("status")  # relative, so that it holds behind a prefix, too
+
+    @routes.get("/status", response_class=HTMLResponse)
+    async def status() -> HTMLResponse:
+        """Show the gateway live, in a browser: traffic, latency, batches, versions, and a place to try it."""
+        return HTMLResponse(page.document, headers=headers)
+
+    @routes.get(
+        "/status/events",
+        status_code=200,
+        response_class=EventStream,
+        responses={200: {"content": {EVENT_STREAM: {}}}, **problem_responses(503)},
+    )
+    async def status_events() -> EventStream:
+        """Send what the status page shows, once a second, as server-sent events."""
+        return EventStream(feed)
+
+    return routes

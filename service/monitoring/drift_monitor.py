@@ -1,0 +1,104 @@
+"""What one version's answers say of it, looked at after they went out: classes, confidences, and whether they drift."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Literal
+
+from service.domain.backend import BatchAnswer, ItemResult, Ranking, Target
+from service.domain.contract import Contract
+from service.monitoring.answer_window import NUM_BLOCKS, Answer, AnswerWindow
+from service.monitoring.drift import Drift, DriftLimits, Score
+from service.telemetry.version_metrics import QualityMetrics
+
+logger = logging.getLogger(__name__)
+
+DriftState = Literal["ok", "drifting", "unknown"]
+
+# Answers are counted together that came within so long: a pass over many takes less for each of them.
+PAUSE_SECONDS = 0.05
+# Blocks of the window without which there is no score.
+LEAST_BLOCKS = 2
+# A drift has ended when every score is below so much of its threshold: one at the edge must not fill the log.
+CALM = 0.8
+
+
+class Quality:
+    """Counts a version's answers, copies for shadows included, and compares the last ones with its contract."""
+
+    def __init__(self, target: Target, contract: Contract, limits: DriftLimits, metrics: QualityMetrics) -> None:
+        reference = contract.reference
+        self._target = target
+        self._num_classes = len(contract.classes)
+        self._metrics = metrics
+        self._drift = None if reference is None else Drift(reference, limits)
+        self._least_items = limits.window_items // NUM_BLOCKS * LEAST_BLOCKS
+        self._waiting: list[Sequence[ItemResult]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_drifting = False
+        self.window = AnswerWindow(len(contract.classes), reference.edges if reference else (), limits.window_items)
+        self.scores: tuple[Score, ...] = ()  # none before there are enough answers
+
+    def take(self, answer: BatchAnswer) -> None:
+        """Have a batch's answers counted, a moment later."""
+        self._waiting.append(answer.results)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self.count)
+
+    def count(self) -> None:
+        """Count what was taken."""
+        self._stop_timer()
+        waiting, self._waiting = self._waiting, []
+        best: list[Answer] = [
+            result.top_k[0] for results in waiting for result in results if isinstance(result, Ranking)
+        ]
+        # A class that the contract does not have was no answer: its caller got a 500.
+        answers = [each for each in best if each[0] < self._num_classes]
+        if answers:
+            self._metrics.count(answers)
+            if self.window.add(answers):
+                self._compare()
+
+    def close(self) -> None:
+        """Count nothing more."""
+        self._stop_timer()
+        self._waiting = []
+
+    @property
+    def state(self) -> DriftState:
+        """Return whether the last answers are of the reference's kind."""
+        if not self.scores:
+            return "unknown"
+        return "drifting" if self._is_drifting else "ok"
+
+    @property
+    def reason(self) -> str:
+        """Return why there is no score; empty if there is."""
+        if self._drift is None:
+            return "the contract has no reference to compare with"
+        if not self.scores:
+            num_items = self.window.num_items + self.window.num_filling
+            return f"{num_items} of the {self._least_items} images that a score needs have come"
+        return ""
+
+    def _compare(self) -> None:
+        window = self.window
+        self._metrics.window_items.set(window.num_items)
+        if self._drift is None or window.num_items < self._least_items:
+            return
+        self.scores = self._drift.scores(window.class_counts, window.confidence_counts)
+        for score in self.scores:
+            self._metrics.show_drift(score.kind, score.value, score.threshold)
+        was_drifting = self._is_drifting
+        bound = CALM if was_drifting else 1
+        self._is_drifting = any(score.value > bound * score.threshold for score in self.scores)
+        if self._is_drifting != was_drifting:
+            said = "; ".join(f"{each.kind} {each.value:.3f}, threshold {each.threshold:.3f}" for each in self.scores)
+            level = logging.WARNING if self._is_drifting else logging.INFO
+            change = "drifts" if self._is_drifting else "drifts no more"
+            logger.log(level, "%s %s: %s, over the last %d images", self._target, change, said, window.num_items)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,158 @@
+"""Records as columns, columns as Parquet: all that is known here of pyarrow.
+
+The columns' names are the log's format; the trainer has them in training/prediction_log/records.py.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from service.domain.backend import Ranking
+from service.monitoring.prediction_log.records import Answered, Labelled
+
+SCHEMA_VERSION = b"1"
+_TIME = pa.timestamp("us", tz="UTC")
+_METADATA = {b"torchgate_schema_version": SCHEMA_VERSION}
+PREDICTIONS = pa.schema(
+    [
+        ("time", _TIME),
+        ("id", pa.string()),
+        ("index", pa.int32()),
+        ("model", pa.string()),
+        ("version", pa.string()),
+        ("class", pa.string()),
+        ("confidence", pa.float64()),
+        ("latency_seconds", pa.float64()),
+        ("input_sha256", pa.string()),
+        ("image", pa.binary()),
+    ],
+    _METADATA,
+)
+FEEDBACK = pa.schema(
+    [
+        ("time", _TIME),
+        ("id", pa.string()),
+        ("index", pa.int32()),
+        ("model", pa.string()),
+        ("version", pa.string()),
+        ("predicted", pa.string()),
+        ("label", pa.string()),
+    ],
+    _METADATA,
+)
+# What repeats; ids do not, and images least of all.
+REPEATING = ["model", "version", "class", "predicted", "label"]
+COMPARABLE = ["time", "index", "model", "version", "class", "confidence", "latency_seconds", "predicted", "label"]
+# So many records at a time: then the event loop, which waits for the interpreter's lock, gets its turn.
+NUM_UNTIL_YIELD = 64
+
+_yield_interpreter = partial(time.sleep, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A Parquet file that is not on disk yet."""
+
+    num_rows: int
+    data: memoryview
+
+
+def predictions(records: Iterable[Answered], *, with_images: bool) -> Content:
+    """Return a row for each image that has a class."""
+    rows: list[tuple[object, ...]] = []
+    for number, record in enumerate(records):
+        if not number % NUM_UNTIL_YIELD:
+            _yield_interpreter()
+        target, at = record.target, int(record.at * 1e6)
+        for index, result in enumerate(record.results):
+            if not isinstance(result, Ranking):
+                continue
+            best, confidence = result.top_k[0]
+            digest = image = None
+            if record.images and isinstance(found := record.images[index], bytes):
+                digest = hashlib.sha256(found).hexdigest()
+                image = found if with_images else None
+            rows.append(
+                (
+                    at,
+                    record.answer_id,
+                    index,
+                    target.model,
+                    target.version,
+                    record.classes[best],
+                    confidence,
+                    record.seconds,
+                    digest,
+                    image,
+                )
+            )
+    return _parquet(_table(rows, PREDICTIONS))
+
+
+def labels(records: Iterable[Labelled]) -> Content:
+    """Return a row for each label."""
+    rows = [
+        (
+            int(each.at * 1e6),
+            each.answer_id,
+            each.item,
+            each.target.model,
+            each.target.version,
+            each.predicted,
+            each.label,
+        )
+        for each in records
+    ]
+    return _parquet(_table(rows, FEEDBACK))
+
+
+def merged(paths: Iterable[Path]) -> Content:
+    """Return the rows of several files, in their order.
+
+    Raises:
+        OSError: one of them is gone or cannot be read, or they cannot be put together.
+    """
+    tables = []
+    try:
+        for path in paths:
+            with pq.ParquetFile(path) as file:
+                tables.append(file.read(use_threads=False))
+        return _parquet(pa.concat_tables(tables).combine_chunks())
+    except (pa.ArrowException, MemoryError) as error:
+        raise OSError(f"{path}: {error}") from error
+
+
+def warm_up() -> None:
+    """Have pyarrow load what it loads when it is first used, which holds the interpreter for a while."""
+    for schema in (PREDICTIONS, FEEDBACK):
+        _parquet(_table([], schema))
+
+
+def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
+    columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else [()] * len(schema)
+    make: Callable[..., Any] = pa.array
+    arrays = []
+    for values, kind in zip(columns, schema.types, strict=True):
+        _yield_interpreter()
+        arrays.append(make(values, kind))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _parquet(table: pa.Table) -> Content:
+    names = set(table.schema.names)
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=[name for name in REPEATING if name in names],
+        write_statistics=[name for name in COMPARABLE if name in names],
+    )
+    return Content(table.num_rows, memoryview(sink.getvalue()))

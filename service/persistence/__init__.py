@@ -1,0 +1,1 @@
+"""What outlives the process: the database and what is kept in it."""

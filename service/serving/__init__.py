@@ -1,0 +1,1 @@
+"""Model versions, and which one answers a request."""

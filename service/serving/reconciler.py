@@ -1,0 +1,292 @@
+"""Brings together what is wanted and what the backend has loaded, again and again."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from service.config.settings import Settings
+from service.domain.archive import Archive, StoreError
+from service.domain.backend import Backend, ModelControl, Target, VersionStatus
+from service.errors.admin import ArchiveRefused, StateUnavailable, VersionExists
+from service.errors.gateway import BackendError, BackendTimeout
+from service.persistence.membership import Peers
+from service.persistence.registry import Registry
+from service.serving.model_version import Deployment, SelfCheckFailed
+from service.serving.store_watcher import StoreWatch
+from service.serving.version_loader import Lifecycle
+from service.telemetry.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+TIMEOUTS_THAT_MEAN_DOWN = 3
+
+
+@dataclass(frozen=True)
+class FleetView:
+    """What requests read: the versions in service by model, most traffic first; replaced, never changed."""
+
+    deployments: Mapping[str, Mapping[str, Deployment]]
+    waiting_for: str  # why there is nothing, or not all, to serve; empty when all is well
+
+
+class Fleet:
+    """Keeps every wanted version loaded, checked and ready, through restarts of the backend."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        backend: Backend,
+        control: ModelControl,
+        registry: Registry,
+        peers: Peers,
+        metrics: Metrics,
+    ) -> None:
+        self._peers = peers
+        self._settings = settings
+        self._backend = backend
+        self._control = control
+        self._registry = registry
+        self._metrics = metrics
+        self._lifecycle = Lifecycle(settings, backend, control, metrics)
+        self._store = StoreWatch(settings, registry)
+        self._num_timeouts = 0
+        self._complaint = ""  # about the store, the last one
+        self._incoming: set[Target] = set()
+        self._retiring: dict[Target, asyncio.Task[None]] = {}
+        self._keeper: asyncio.Task[None] | None = None
+        self.view = FleetView({}, "the gateway is starting")
+
+    async def start(self) -> None:
+        """Begin to keep the fleet in the background; nothing need be there yet."""
+        await self._backend.start()
+        await self._control.start()
+        await self._peers.start()
+        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+
+    async def close(self, drain_seconds: float) -> None:
+        """Stop looking, finish what waits and runs within `drain_seconds`, let go of the backend."""
+        tasks = [task for task in (self._keeper, *self._retiring.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(deployment.batcher.drain(drain_seconds) for deployment in self._all()))
+        await self._control.close()
+        await self._backend.close()
+        await self._peers.close()
+        await self._registry.close()
+
+    def find(self, target: Target) -> Deployment | None:
+        """Return what is in service as `target`, ready or not."""
+        return self.view.deployments.get(target.model, {}).get(target.version)
+
+    async def admit(self, archive: Archive, num_workers: int | None) -> Deployment:
+        """Load and check a version that is not wanted yet; requests do not see it before `offer`.
+
+        Raises:
+            VersionExists: it is there, or being loaded.
+            ArchiveRefused: the archive is another than it should be, does not load, or fails its self-check.
+            BackendError: the backend is not there.
+        """
+        target = archive.target
+        if target in self._incoming or self.find(target) is not None:
+            raise VersionExists(target.model, target.version)
+        self._incoming.add(target)
+        deployment = self._lifecycle.new(archive, num_workers)
+        is_ready = False
+        try:
+            await self._lifecycle.open(deployment)
+            await self._lifecycle.load(deployment, (await self._control.survey()).get(target))
+            is_ready = True
+        except (StoreError, SelfCheckFailed) as error:
+            raise ArchiveRefused(_reason(error)) from error
+        except BackendError as error:
+            if error.is_outage:
+                raise
+            raise ArchiveRefused(_reason(error)) from error
+        finally:
+            if not is_ready:
+                await self.dismiss(deployment)
+        return deployment
+
+    async def dismiss(self, deployment: Deployment) -> None:
+        """Undo `admit`, as far as it came."""
+        try:
+            await self._lifecycle.unload(deployment.target)
+        except BackendError as error:
+            logger.warning("%s could not be unloaded: %s", deployment.target, error)
+        self._lifecycle.forget(deployment)
+        self._incoming.discard(deployment.target)
+
+    def offer(self, deployment: Deployment) -> None:
+        """Let requests see an admitted version."""
+        self._incoming.discard(deployment.target)
+        self._show([*self._all(), deployment])
+
+    async def scale(self, deployment: Deployment, num_workers: int, record: Callable[[], Awaitable[object]]) -> None:
+        """Give a version another number of workers, then `record` it; if that fails, the number is what it was.
+
+        Raises:
+            BackendError: the backend does not do it.
+        """
+        async with deployment.moving:
+            before = deployment.num_workers
+            await self._lifecycle.scale(deployment, num_workers)
+            try:
+                await record()
+            except BaseException:
+                await self._lifecycle.scale(deployment, before)
+                raise
+            deployment.num_workers = num_workers  # what is recorded may have been followed meanwhile
+
+    async def retired(self, target: Target) -> None:
+        """Return when a version that is wanted no more has answered its requests and is unloaded."""
+        self.follow()
+        if (task := self._retiring.get(target)) is not None:
+            await asyncio.shield(task)
+
+    def follow(self) -> None:
+        """Have a deployment for every version that is wanted, and begin to let go of the others."""
+        wanted = {
+            Target(model, version): record
+            for model, state in self._registry.models.items()
+            for version, record in state.wanted.items()
+        }
+        kept: list[Deployment] = []
+        for deployment in self._all():
+            record = wanted.pop(deployment.target, None)
+            if record is None and deployment.target not in self._retiring:
+                self._peers.begin_drain(deployment.target)
+                retiring = asyncio.get_running_loop().create_task(self._retire(deployment))
+                self._retiring[deployment.target] = retiring
+            elif record is not None and not deployment.is_open and deployment.archive != record.archive:
+                wanted[deployment.target] = record  # it was written anew before it could be read
+                continue
+            elif record is not None:
+                deployment.num_workers = record.num_workers or self._settings.workers_per_version
+            kept.append(deployment)
+        new = [
+            self._lifecycle.new(record.archive, record.num_workers)
+            for target, record in wanted.items()
+            if target not in self._incoming and target not in self._retiring
+        ]
+        self._show([*kept, *new])
+        self._peers.follow(self._registry.models)
+
+    def _all(self) -> list[Deployment]:
+        return [deployment for versions in self.view.deployments.values() for deployment in versions.values()]
+
+    def _show(self, shown: Sequence[Deployment]) -> None:
+        deployments: dict[str, dict[str, Deployment]] = {}
+        for deployment in sorted(shown, key=self._most_traffic_first):
+            deployments.setdefault(deployment.target.model, {})[deployment.target.version] = deployment
+            if (state := self._registry.models.get(deployment.target.model)) is not None:
+                deployment.metrics.play(state.role(deployment.target.version))
+        self.view = FleetView(deployments, self.view.waiting_for)
+
+    def _most_traffic_first(self, deployment: Deployment) -> tuple[str, float, bool, str]:
+        model, version = deployment.target.model, deployment.target.version
+        state = self._registry.models.get(model)
+        weights = {} if state is None or state.policy is None else state.policy.weights
+        has_label = state is not None and version in state.labels.values()
+        return model, -weights.get(version, 0.0), not has_label, version
+
+    async def _retire(self, deployment: Deployment) -> None:
+        """Drain and unload a version; what the backend cannot do now is tried again."""
+        try:
+            await self._lifecycle.drain(deployment)
+            await self._peers.drained(deployment.target, self._registry.revision(deployment.target.model))
+            while True:
+                try:
+                    async with deployment.moving:
+                        await self._lifecycle.unload(deployment.target)
+                    break
+                except BackendError as error:
+                    deployment.reason = f"it is being unregistered, but not unloaded yet: {_reason(error)}"
+                    logger.warning("%s: %s", deployment.target, deployment.reason)
+                    await asyncio.sleep(self._settings.health_interval_seconds)
+            self._show([other for other in self._all() if other is not deployment])
+            self._lifecycle.forget(deployment)
+            logger.info("%s is unloaded", deployment.target)
+        finally:
+            del self._retiring[deployment.target]
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except Exception:  # the one task that must survive whatever it meets; the cause is in the log
+                logger.exception("looking after the fleet failed; it goes on")
+            await asyncio.sleep(self._settings.health_interval_seconds)
+
+    async def _look(self) -> None:
+        """One round: learn what is wanted, then bring up what is not ready, default first."""
+        try:
+            await self._store.look(is_serving=any(deployment.is_open for deployment in self._all()))
+        except (StoreError, StateUnavailable) as error:
+            if not self._all():
+                self._wait_for(_reason(error))
+                return
+            if (complaint := _reason(error)) != self._complaint:
+                logger.warning("looking for new archives failed: %s", complaint)
+            self._complaint = complaint
+        self.follow()
+        try:
+            registered = await self._control.survey()
+        except BackendTimeout as error:
+            # A busy server answers late; only one that keeps silent is down.
+            self._num_timeouts += 1
+            if self._num_timeouts >= TIMEOUTS_THAT_MEAN_DOWN:
+                self._backend_is_down(error)
+            return
+        except BackendError as error:
+            self._backend_is_down(error)
+            return
+        self._num_timeouts = 0
+        self._metrics.backend_up.set(1)
+        for deployment in self._all():
+            async with deployment.moving:
+                if deployment.state != "draining":
+                    await self._look_after(deployment, registered.get(deployment.target))
+        unready = [d for d in self._all() if d.state != "ready"]
+        self._wait_for("; ".join(f"{d.target} is {d.state}: {d.reason}" for d in unready))
+
+    def _backend_is_down(self, error: BackendError) -> None:
+        self._metrics.backend_up.set(0)
+        for deployment in self._all():
+            if deployment.state == "draining":
+                continue
+            # What never was up is still waited for; only what was goes missing.
+            deployment.become("waiting" if deployment.state == "waiting" else "unavailable", _reason(error))
+            deployment.metrics.show_workers({})
+        self._wait_for(_reason(error))
+
+    async def _look_after(self, deployment: Deployment, status: VersionStatus | None) -> None:
+        if status is not None:
+            deployment.show(status)
+            if deployment.state == "ready" and status.num_ready:
+                await self._lifecycle.keep_size(deployment, status)
+                return
+            if deployment.state in {"ready", "unavailable"} and not status.num_ready:
+                # The server restarts its workers by itself; until one is back nobody should wait for it.
+                deployment.become("unavailable", f"none of its {status.num_workers_wanted} workers is ready")
+                return
+        if time.monotonic() < deployment.retry_at:
+            return
+        try:
+            if not deployment.is_open:
+                await self._lifecycle.open(deployment)
+            self._wait_for(f"{deployment.target} is loading")
+            await self._lifecycle.load(deployment, status)
+        except (StoreError, BackendError, SelfCheckFailed) as error:
+            self._lifecycle.failed(deployment, _reason(error))
+
+    def _wait_for(self, reason: str) -> None:
+        if reason != self.view.waiting_for:
+            logger.info("waiting for: %s" if reason else "every version is ready%s", reason)
+            self.view = FleetView(self.view.deployments, reason)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).rstrip(".")  # it becomes part of a sentence

@@ -1,0 +1,145 @@
+"""From what a request names to the one version that answers it."""
+
+from collections.abc import Mapping, Sequence
+
+from service.domain.traffic import NUM_SLOTS, Deck, Policy, slot_of_key
+from service.errors.admin import LabelNotFound
+from service.errors.gateway import NotReady
+from service.errors.request import ModelNotFound, ParameterInvalid, VersionNotFound
+from service.persistence.registry import Registry
+from service.serving.model_version import Deployment
+from service.serving.reconciler import Fleet
+
+# Slots of a version that is not ready lie side by side; a step that shares no divisor with their number scatters them
+# evenly over the versions that are.
+SCATTER = 6_367
+
+
+class Router:
+    """Chooses the version of a request; reads what is in memory, waits for nothing."""
+
+    def __init__(self, fleet: Fleet, registry: Registry, default_model: str | None) -> None:
+        self._fleet = fleet
+        self._registry = registry
+        self._default_model = default_model
+        self._decks: dict[str, Deck] = {}
+
+    def default_models(self) -> Sequence[str]:
+        """Return the model of a request that names none; all of them if there are several and none is the default.
+
+        Raises:
+            NotReady: no model is known yet.
+        """
+        models = self._fleet.view.deployments
+        if not models:
+            raise NotReady(self._fleet.view.waiting_for)
+        return sorted(models) if self._default_model is None else [self._default_model]
+
+    def route(
+        self, model: str | None, version: str | None, label: str | None, headers: Mapping[bytes, bytes]
+    ) -> Deployment:
+        """Return the ready version that a request means: the one that it names, or has a label, or the traffic's.
+
+        Raises:
+            ModelNotFound, VersionNotFound, LabelNotFound, ParameterInvalid: it names nothing that is served.
+            NotReady: it does, and that is not ready.
+        """
+        name = self._name(model)
+        if label is not None:
+            if version is not None:
+                raise ParameterInvalid("version and label are both given; one of them decides")
+            version = self._labelled(name, label)
+        if version is None:
+            return self._by_traffic(name, headers)
+        versions = self.versions(name)
+        if version not in versions:
+            raise VersionNotFound(name, version, list(versions))
+        deployment = versions[version]
+        deployment.require_ready()
+        return deployment
+
+    def versions(self, model: str) -> Mapping[str, Deployment]:
+        """Return the versions of a model, ready or not, most traffic first.
+
+        Raises:
+            ModelNotFound: there is no such model.
+            NotReady: there is none at all yet.
+        """
+        models = self._fleet.view.deployments
+        if model not in models:
+            if not models:
+                raise NotReady(self._fleet.view.waiting_for)
+            raise ModelNotFound(model, sorted(models))
+        return models[model]
+
+    def require_answers(self, model: str) -> None:
+        """Raise NotReady unless a version that has traffic is ready, and none is on its way for the first time.
+
+        Those who share the traffic would else stand in for it, and callers with a key change version for a while.
+        """
+        deployments = self.versions(model)
+        policy = self._registry.models[model].policy
+        for version in () if policy is None else policy.owned:
+            if version in deployments and not deployments[version].has_settled:
+                deployments[version].require_ready()
+        self._by_traffic(model, {})
+
+    def _name(self, model: str | None) -> str:
+        if model is not None:
+            return model
+        name, *others = self.default_models()
+        if others:
+            raise ParameterInvalid(f"several models are served, name one with ?model=: {', '.join([name, *others])}")
+        return name
+
+    def _labelled(self, model: str, label: str) -> str:
+        self.versions(model)
+        labels = self._registry.models[model].labels
+        if label not in labels:
+            raise LabelNotFound(model, label, sorted(labels))
+        return labels[label]
+
+    def _by_traffic(self, model: str, headers: Mapping[bytes, bytes]) -> Deployment:
+        deployments = self.versions(model)
+        policy = self._registry.models[model].policy
+        if policy is None:
+            raise NotReady(f"no version of {model} has traffic yet")
+        if policy.sole is not None:
+            slot, version = 0, policy.sole
+        else:
+            slot = self._slot(model, policy, headers)
+            version = policy.table[slot]
+        deployment = deployments.get(version)
+        if deployment is not None and deployment.is_answering:
+            return deployment
+        return _instead(model, policy, deployments, slot)
+
+    def _slot(self, model: str, policy: Policy, headers: Mapping[bytes, bytes]) -> int:
+        key = None if policy.sticky_key is None else headers.get(policy.sticky_key)
+        if key:  # some proxies send an empty one for everybody that they do not know
+            return slot_of_key(model, key)
+        deck = self._decks.get(model)
+        if deck is None:
+            deck = self._decks[model] = Deck()
+        return deck.draw()
+
+
+def _instead(model: str, policy: Policy, deployments: Mapping[str, Deployment], slot: int) -> Deployment:
+    """Return the version that stands in for one that is not ready: by the weights of those that are."""
+    ready = {
+        version: weight
+        for version, weight in policy.weights.items()
+        if (deployment := deployments.get(version)) is not None and deployment.is_answering
+    }
+    if not ready:
+        for version in policy.owned:
+            if version in deployments:
+                deployments[version].require_ready()
+                return deployments[version]  # cut off for a moment, as it will say itself
+        raise NotReady(f"no version of {model} that has traffic is loaded")
+    place = (slot * SCATTER % NUM_SLOTS) / NUM_SLOTS * sum(ready.values())
+    for version, weight in ready.items():
+        place -= weight
+        if place < 0:
+            return deployments[version]
+    return deployments[version]

@@ -1,0 +1,87 @@
+"""What the model store offers, turned into what is wanted."""
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from service.config.settings import Settings
+from service.domain.archive import Archive, Catalog, StoreError, read_catalog
+from service.domain.model_state import Entry, ModelState, VersionRecord
+from service.domain.traffic import Policy
+from service.persistence.registry import Registry
+
+StorePolicy = Literal["latest", "all", "specific"]
+
+
+def offered(catalog: Catalog, model: str, policy: StorePolicy) -> list[Archive]:
+    """Return the archives of `model` that are registered by themselves."""
+    if policy == "specific":
+        return []
+    return catalog.newest(model) if policy == "latest" else catalog.of(model)
+
+
+def noticed(state: ModelState, archives: Sequence[Archive], *, may_replace: bool) -> ModelState:
+    """Return the state with the archives registered; all traffic of a model without any goes to the first of them.
+
+    A version that was unregistered stays so. `may_replace` lets the archive of a known version be another one than it
+    was, as when a model store was made anew; while one is served, that is nobody's wish.
+    """
+    versions = dict(state.versions)
+    for archive in archives:
+        known = versions.get(archive.version)
+        if known is None:
+            versions[archive.version] = VersionRecord(archive)
+        elif known.archive != archive and may_replace:
+            versions[archive.version] = replace(known, archive=archive)
+    policy = state.policy
+    if policy is None and archives:
+        policy = Policy.all_to(archives[0].version)
+    return replace(state, versions=versions, policy=policy)
+
+
+class StoreWatch:
+    """Looks into the model store when the gateway starts, then as often as the settings say, and registers the new."""
+
+    def __init__(self, settings: Settings, registry: Registry) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._next_look = 0.0  # time.monotonic()
+
+    async def look(self, *, is_serving: bool) -> None:
+        """Look, if it is time, which it always is while nothing can be served.
+
+        Raises:
+            StoreError: the store has nothing to serve, or cannot be read.
+            StateUnavailable: the database cannot be used.
+        """
+        if is_serving and time.monotonic() < self._next_look:
+            return
+        store = self._settings.model_store
+        catalog = await asyncio.to_thread(read_catalog, store, self._settings.manifest_key_file)
+        if not catalog.archives and not is_serving:
+            raise StoreError(f"no archive in {store}/manifest.json yet (make train-and-archive puts some there)")
+        await self._registry.open()
+        wanted = self._settings.default_model
+        if wanted not in {None, *catalog.models, *self._registry.models}:
+            models = ", ".join(catalog.models)
+            raise StoreError(f"TORCHGATE_DEFAULT_MODEL={wanted} is not in {store}/manifest.json, which has {models}")
+        for model in catalog.models:
+            await self._register(model, offered(catalog, model, self._settings.model_store_policy), is_serving)
+        pause = self._settings.model_store_poll_seconds
+        self._next_look = time.monotonic() + pause if pause else math.inf
+        if not any(state.wanted for state in self._registry.models.values()):
+            raise StoreError(
+                f"no version is registered; TORCHGATE_MODEL_STORE_POLICY={self._settings.model_store_policy} leaves "
+                "that to POST /models/MODEL/versions"
+            )
+
+    async def _register(self, model: str, archives: Sequence[Archive], is_serving: bool) -> None:
+        edit = partial(noticed, archives=archives, may_replace=not is_serving)
+        known = self._registry.models.get(model, ModelState(model))
+        if edit(known) != known:
+            entry = Entry("gateway", "notice", model, ", ".join(archive.version for archive in archives))
+            await self._registry.change(entry, None, edit, "found in the model store")

@@ -1,0 +1,100 @@
+"""JSON lines on standard error: one object per line, times in UTC."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import logging.config
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S+0000"
+_encode = json.JSONEncoder().encode
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+MOST_SLOW_LINES = 10  # a second: when all requests are slow, their lines must not make them slower
+# Takes when a request came and when it was answered; returns where the time in between went, in milliseconds.
+Breakdown = Callable[[float, float], Mapping[str, float]]
+
+
+class AccessLog:
+    """One line per request, of the same form as all others, written once per turn of the event loop.
+
+    The logging package takes longer over a line than the gateway over the rest of a small request.
+    """
+
+    def __init__(self, level: str, slow_request_ms: int) -> None:
+        self._level = LEVELS[level]
+        self._slow_seconds = slow_request_ms / 1000 or math.inf
+        self._slow_lines: float = MOST_SLOW_LINES  # that may still be written
+        self._slow_at = time.monotonic()
+        self._num_left_out = 0
+        self._lines: list[str] = []
+        self._second = 0
+        self._time = ""
+
+    def is_enabled_for(self, level: str) -> bool:
+        """Tell whether lines of this level are shown."""
+        return LEVELS[level] >= self._level
+
+    def if_slow(self, seconds: float, breakdown: Breakdown | None, started: float, ended: float) -> Mapping[str, float]:
+        """Return what the line of a slow request says beside the usual; nothing of one that was not, or of too many.
+
+        The time that a body took to arrive is its sender's, and makes no request slow.
+        """
+        if seconds < self._slow_seconds or breakdown is None or LEVELS["warning"] < self._level:
+            return {}
+        parts = breakdown(started, ended)
+        if seconds - parts["read_ms"] / 1000 < self._slow_seconds:
+            return {}
+        earned = (ended - self._slow_at) * MOST_SLOW_LINES
+        self._slow_at, self._slow_lines = ended, min(self._slow_lines + earned, MOST_SLOW_LINES)
+        if self._slow_lines < 1:
+            self._num_left_out += 1
+            return {}
+        self._slow_lines -= 1
+        num_left_out, self._num_left_out = self._num_left_out, 0
+        return {**parts, "num_left_out": num_left_out} if num_left_out else parts
+
+    def write(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        """Take a line; it is on standard error before the event loop waits for anything."""
+        now = int(time.time())
+        if now != self._second:
+            self._second, self._time = now, time.strftime(TIME_FORMAT, time.gmtime(now))
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self._flush)
+        head = f'{{"time": "{self._time}", "level": "{level.upper()}", "logger": "service.admin.access", '
+        self._lines.append(f'{head}"message": "{message}", {_encode(fields)[1:]}')
+
+    def _flush(self) -> None:
+        lines, self._lines = self._lines, []
+        with contextlib.suppress(OSError, ValueError):  # standard error is gone; requests go on
+            sys.stderr.write("\n".join(lines) + "\n")
+            sys.stderr.flush()
+
+
+def configure_logging(level: str) -> None:
+    """Send every logger's lines of at least `level` to standard error as JSON."""
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "formatters": {
+                "json": {
+                    "()": "pythonjsonlogger.json.JsonFormatter",
+                    "fmt": "%(asctime)s %(levelname)s %(name)s %(message)s",
+                    "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
+                    "datefmt": "%Y-%m-%dT%H:%M:%S%z",
+                }
+            },
+            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+            "root": {"level": level.upper(), "handlers": ["stderr"]},
+            # Libraries speak up only when something is wrong; one line per request is our own.
+            "loggers": {
+                **{name: {"level": "WARNING"} for name in ("httpx", "httpcore", "asyncio", "uvicorn")},
+                "opentelemetry": {"level": "ERROR"},  # it warns of every attempt to reach a collector that is away
+            },
+        }
+    )

@@ -1,0 +1,35 @@
+"""By how much the event loop is late: whatever holds it up holds up every request."""
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Self
+
+from service.telemetry.metrics import Metrics
+
+# Ten a second find what holds the loop up for long, and cost nothing that could be measured.
+PAUSE_SECONDS = 0.1
+
+
+class LoopLag:
+    """Watches the event loop that it is entered on, until it is left."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._seconds = metrics.loop_lag_seconds
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while True:
+            due = time.monotonic() + PAUSE_SECONDS
+            await asyncio.sleep(PAUSE_SECONDS)
+            # uvloop rounds timers to milliseconds, some of them down.
+            self._seconds.observe(max(0.0, time.monotonic() - due))

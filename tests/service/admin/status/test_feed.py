@@ -1,0 +1,117 @@
+"""Looks are made once for all who listen, and for nobody when there is nobody."""
+
+import asyncio
+from contextlib import ExitStack
+
+import pytest
+
+from service.admin.status.feed import Feed, FeedLimits, Look
+from service.errors.gateway import ListenersFull
+
+pytestmark = pytest.mark.anyio
+
+QUICK = FeedLimits(period_seconds=0.02)
+
+
+class Looker:
+    """Counts its looks."""
+
+    def __init__(self) -> None:
+        self.num_looks = 0
+        self.fails = False
+
+    async def look(self) -> Look:
+        self.num_looks += 1
+        if self.fails:
+            raise RuntimeError("unreadable")
+        return Look(now=b"{}", point=str(self.num_looks).encode())
+
+
+async def test_one_look_is_for_all() -> None:
+    looker = Looker()
+    feed = Feed(looker.look, QUICK)
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(feed.listening()) for _ in range(5)]
+        async with asyncio.timeout(5):
+            first = [await listener.next() for listener in listeners]
+        assert set(first) == {b'event: look\ndata: {"point":1,"now":{}}\n\n'}
+        assert looker.num_looks == 1
+
+
+async def test_nobody_listens_and_nothing_is_looked_at() -> None:
+    looker = Looker()
+    feed = Feed(looker.look, QUICK)
+    with feed.listening() as listener:
+        await listener.next()
+    seen = looker.num_looks
+    await asyncio.sleep(5 * QUICK.period_seconds)  # the time itself is what is tested
+    assert looker.num_looks == seen
+    with feed.listening() as listener:
+        async with asyncio.timeout(5):
+            await listener.next()
+    assert looker.num_looks == seen + 1
+
+
+async def test_a_quick_return_brings_no_look_before_its_time() -> None:
+    looker = Looker()
+    feed = Feed(looker.look, FeedLimits(period_seconds=30))
+    with feed.listening() as listener:
+        async with asyncio.timeout(5):
+            await listener.next()
+    with feed.listening() as listener, pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await listener.next()
+    assert looker.num_looks == 1
+
+
+async def test_the_history_is_bounded() -> None:
+    looker = Looker()
+    feed = Feed(looker.look, FeedLimits(period_seconds=0.001, num_points=3))
+    with feed.listening() as listener:
+        async with asyncio.timeout(5):
+            while looker.num_looks < 5:
+                await listener.next()
+    points = list(range(looker.num_looks - 2, looker.num_looks + 1))
+    assert feed.history == f"event: history\ndata: {points}\n\n".replace(", ", ",").encode()
+
+
+async def test_after_a_gap_the_plots_begin_anew() -> None:
+    feed = Feed(Looker().look, FeedLimits(period_seconds=0.01, longest_gap_seconds=0.05))
+    with feed.listening() as listener:
+        await listener.next()
+    await asyncio.sleep(0.1)  # the gap is what is tested
+    with feed.listening():
+        assert feed.history == b"event: history\ndata: []\n\n"
+
+
+async def test_a_stream_has_an_end() -> None:
+    feed = Feed(Looker().look, FeedLimits(period_seconds=0.01, longest_seconds=0.05))
+    with feed.listening() as listener:
+        async with asyncio.timeout(5):
+            while await listener.next() is not None:
+                pass
+
+
+async def test_places_are_counted() -> None:
+    feed = Feed(Looker().look, FeedLimits(most_listeners=2))
+    with feed.listening():
+        with feed.listening(), pytest.raises(ListenersFull), feed.listening():
+            pass
+        with feed.listening():
+            pass
+
+
+async def test_a_look_that_fails_ends_the_streams_and_the_next_listener_tries_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    looker = Looker()
+    feed = Feed(looker.look, QUICK)
+    with feed.listening() as listener:
+        looker.fails = True
+        async with asyncio.timeout(5):
+            assert await listener.next() is None
+    assert "figures could not be read" in caplog.text
+    looker.fails = False
+    with feed.listening() as listener:
+        async with asyncio.timeout(5):
+            assert await listener.next() is not None

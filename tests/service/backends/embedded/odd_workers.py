@@ -1,0 +1,54 @@
+"""Real workers of an archive that does as its images say, and what tests ask of them."""
+
+import asyncio
+from pathlib import Path
+
+import psutil
+
+from service.backends.embedded.backend import Workers
+from service.config.settings import Settings
+from service.domain.backend import BatchAnswer, BatchOptions, Ranking
+from service.telemetry.metrics import Metrics
+from tests.odd_archive import TARGET
+
+SECONDS = 60.0
+
+
+def make_workers(store: Path, metrics: Metrics | None = None, **options: object) -> Workers:
+    fields = {"backend": "workers", "model_store": store, "health_interval_seconds": 0.1, **options}
+    return Workers(Settings.model_validate(fields), metrics or Metrics())
+
+
+async def until_ready(workers: Workers, num_workers: int) -> None:
+    async with asyncio.timeout(SECONDS):
+        while (await workers.survey())[TARGET].worker_states.get("ready", 0) != num_workers:
+            await asyncio.sleep(0.01)
+
+
+def worker_processes(temporary: Path | None = None) -> list[psutil.Process]:
+    """Return the workers; those of the one gateway whose temporary folder is below `temporary`, if it is given.
+
+    The one that other tests share starts workers at any time: it replaces what they killed.
+    """
+
+    def is_one(process: psutil.Process) -> bool:
+        try:
+            is_ours = temporary is None or process.environ().get("TMPDIR", "").startswith(str(temporary))
+            return is_ours and any("launch.py" in part for part in process.cmdline())
+        except psutil.Error:  # it has ended
+            return False
+
+    return [each for each in psutil.Process().children() if is_one(each)]
+
+
+async def ask(
+    workers: Workers, *items: str, timeout_seconds: float = SECONDS, expected_seconds: float = 0.0
+) -> BatchAnswer:
+    options = BatchOptions(top_k=1, expected_seconds=expected_seconds)
+    return await workers.predict(TARGET, [item.encode() for item in items], options, timeout_seconds)
+
+
+def chosen(answer: BatchAnswer) -> int:
+    (result,) = answer.results
+    assert isinstance(result, Ranking)
+    return result.top_k[0][0]

@@ -1,0 +1,286 @@
+"""The batcher as a state machine: whatever callers and the backend do, in whatever order, its promises hold.
+
+Every live caller gets exactly one answer, its own; the most urgent go first; bounds hold; nothing is left behind.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from service.batching.batcher import Batcher
+from service.batching.queue import Call
+from service.domain.backend import BatchAnswer, BatchOptions, ItemError, Priority, Ranking, Target
+from service.errors.gateway import (
+    BackendError,
+    BackendFailed,
+    BackendTimeout,
+    BackendUnavailable,
+    CircuitOpen,
+    DeadlineExceeded,
+    DeadlineUnreachable,
+    Draining,
+    GatewayError,
+    QueueFull,
+    WorkerDied,
+)
+from service.telemetry.metrics import Metrics
+from service.telemetry.version_metrics import VersionMetrics
+from tests.service.alarms import Alarms
+from tests.service.limits import limits
+
+TARGET = Target("digits", "1.0")
+LIMITS = limits(max_batch_bytes=24, max_queue_items=12, max_queue_bytes=80, latency_objective_ms=100)
+POISON = b"!"
+ERRORS: tuple[BackendError, ...] = (BackendUnavailable("gone"), BackendTimeout(1000), WorkerDied("dead"))
+
+
+@dataclass(eq=False)
+class Caller:
+    """A call, what it sent, and how it ended outside of the batcher."""
+
+    call: Call
+    payloads: list[bytes]
+    refused_with: GatewayError | None = None
+
+
+@dataclass(eq=False)
+class PendingBatch:
+    """A batch that the backend has and nobody has answered."""
+
+    items: list[bytes]
+    answer: "asyncio.Future[BatchAnswer]"
+
+
+@dataclass
+class Desk:
+    """A backend whose batches lie on a desk until the test answers them."""
+
+    look: Callable[[list[bytes]], None]  # is shown every batch as it comes
+    batches: list[PendingBatch] = field(default_factory=list)
+    taken: list[list[bytes]] = field(default_factory=list)
+
+    async def predict(
+        self, target: Target, items: Sequence[bytes], options: BatchOptions, timeout_seconds: float
+    ) -> BatchAnswer:
+        batch = PendingBatch(list(items), asyncio.get_running_loop().create_future())
+        self.look(batch.items)
+        self.batches.append(batch)
+        self.taken.append(batch.items)
+        try:
+            return await batch.answer
+        finally:
+            self.batches.remove(batch)
+
+
+def result_of(payload: bytes) -> Ranking | ItemError:
+    """The one right answer to a payload."""
+    return Ranking([(int(payload.strip(POISON + b"x")), 1.0)])
+
+
+class BatcherMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.alarms = Alarms()
+        self.now = self.alarms.now = 1000.0
+        self.desk = Desk(self.look_at)
+        self.callers: list[Caller] = []
+        self.num_sent = 0
+        self.closed = False
+
+    @initialize(num_workers=st.integers(1, 2), num_slots=st.integers(1, 4))
+    def start(self, num_workers: int, num_slots: int) -> None:
+        backend: Any = self.desk
+        metrics = VersionMetrics(Metrics(), TARGET)
+        self.batcher = Batcher(TARGET, backend, LIMITS, metrics, lambda: self.now, self.alarms.call_later)
+        self.run(lambda: self.batcher.set_capacity(num_workers, max(num_workers, num_slots)))
+        self.num_workers, self.num_slots = num_workers, max(num_workers, num_slots)
+
+    def run(self, step: Any) -> None:
+        """Do one thing inside the event loop, then let the loop come to rest."""
+
+        async def turn() -> None:
+            step()
+            for _ in range(8):
+                await asyncio.sleep(0)
+
+        self.loop.run_until_complete(turn())
+
+    def look_at(self, items: list[bytes]) -> None:
+        """A batch has only images that somebody waits for; unless it is tried again, they are the most urgent ones."""
+        senders = {payload: caller.call for caller in self.callers for payload in caller.payloads}
+        for payload in items:
+            assert not senders[payload].is_done, "sent for a caller that has left"
+            assert senders[payload].deadline > self.now
+        if not any(set(items) < set(batch) for batch in self.desk.taken):
+            waiting = [item.call.order for item in self.batcher._queue._items if item.is_wanted(self.now)]
+            assert all(senders[payload].order >= max(waiting, default=(-9, 0, 0)) for payload in items)
+
+    # What callers do
+
+    @rule(
+        sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6),
+        deadline=st.sampled_from([0.02, 0.1, 1.0, 10.0]),
+        priority=st.sampled_from(["normal", "normal", "low"]),
+        poisoned=st.booleans(),
+    )
+    def submit(self, sizes: list[int], deadline: float, priority: Priority, poisoned: bool) -> None:
+        payloads = []
+        for size in sizes:
+            self.num_sent += 1
+            payloads.append(str(self.num_sent).encode() + b"x" * size)
+        if poisoned:
+            payloads[-1] = POISON + payloads[-1]
+        num_waiting, was_idle = len(self.batcher._queue), not self.desk.batches
+        wanted = self.wanted_bytes()
+
+        def step() -> None:
+            call = Call(len(payloads), 1, self.now + deadline, lambda: None, priority)
+            caller = Caller(call, payloads)
+            self.callers.append(caller)
+            try:
+                self.batcher.submit(call, payloads)
+            except (QueueFull, DeadlineUnreachable, CircuitOpen, Draining) as error:
+                caller.refused_with = error
+                call.end(error)
+
+        self.run(step)
+        refusal = self.callers[-1].refused_with
+        if isinstance(refusal, QueueFull):
+            num_wanted, num_bytes = wanted
+            too_many = num_wanted + len(payloads) > LIMITS.max_queue_items
+            assert too_many or num_bytes + sum(map(len, payloads)) > LIMITS.max_queue_bytes
+            assert refusal.retry_after_seconds >= 1
+        elif isinstance(refusal, DeadlineUnreachable):
+            assert not was_idle or num_waiting, "an idle backend must be asked, or nothing is ever learnt again"
+            assert refusal.retry_after_seconds >= 1
+        assert isinstance(refusal, Draining) == self.closed
+
+    def wanted_bytes(self) -> tuple[int, int]:
+        items = [item for item in self.batcher._queue._items if item.is_wanted(self.now)]
+        return len(items), sum(len(item.payload) for item in items)
+
+    @precondition(lambda self: self.callers)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        caller = data.draw(st.sampled_from(self.callers))
+        self.run(caller.call.end)
+
+    @rule(seconds=st.sampled_from([0.001, 0.01, 0.05, 0.6, 5.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.run(lambda: self.advance(seconds))
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock, and ring the alarms: the batcher's own, and what each caller has set for its deadline."""
+        self.now += seconds
+        self.alarms.ring(self.now)
+        for caller in self.callers:
+            if caller.call.deadline <= self.now:
+                caller.call.end(DeadlineExceeded(1))
+
+    # What the backend does
+
+    @precondition(lambda self: self.desk.batches)
+    @rule(data=st.data(), seconds=st.sampled_from([0.0, 0.001, 0.01, 0.5]))
+    def answer(self, data: st.DataObject, seconds: float) -> None:
+        batch = data.draw(st.sampled_from(self.desk.batches))
+        self.run(lambda: self.settle(batch, seconds))
+
+    def settle(self, batch: PendingBatch, seconds: float) -> None:
+        self.advance(seconds)
+        if any(item.startswith(POISON) for item in batch.items):
+            batch.answer.set_exception(BackendFailed("the handler raised"))
+        else:
+            batch.answer.set_result(BatchAnswer([result_of(item) for item in batch.items], 0.0, seconds))
+
+    @precondition(lambda self: self.desk.batches)
+    @rule(data=st.data(), error=st.sampled_from(ERRORS))
+    def fail(self, data: st.DataObject, error: BackendError) -> None:
+        batch = data.draw(st.sampled_from(self.desk.batches))
+        self.run(lambda: batch.answer.set_exception(error))
+
+    @precondition(lambda self: self.desk.batches)
+    @rule(data=st.data())
+    def break_a_promise(self, data: st.DataObject) -> None:
+        batch = data.draw(st.sampled_from(self.desk.batches))
+        self.run(lambda: batch.answer.set_result(BatchAnswer([], 0.0, 0.0)))
+
+    @precondition(lambda self: not self.closed and len(self.callers) > 3)
+    @rule()
+    def close(self) -> None:
+        self.closed = True
+        self.loop.run_until_complete(self.batcher.drain(0))
+        assert not self.desk.batches
+
+    # What always holds
+
+    @invariant()
+    def bounds_hold(self) -> None:
+        if not hasattr(self, "batcher"):
+            return
+        queue = self.batcher._queue
+        assert len(queue) <= LIMITS.max_queue_items
+        assert queue.num_bytes == sum(len(item.payload) for item in queue._items) <= LIMITS.max_queue_bytes
+        assert len(self.desk.batches) == self.batcher._num_running <= self.num_slots
+        for items in self.desk.taken:
+            assert 1 <= len(items) <= LIMITS.max_batch_size
+            assert len(items) == 1 or sum(map(len, items)) <= LIMITS.max_batch_bytes
+
+    @invariant()
+    def nothing_waits_beside_a_free_worker(self) -> None:
+        if hasattr(self, "batcher") and self.batcher._circuit.state == "closed" and self.wanted_bytes()[0]:
+            assert len(self.desk.batches) >= self.num_workers
+
+    @invariant()
+    def the_queue_is_in_order(self) -> None:
+        if hasattr(self, "batcher"):
+            items = self.batcher._queue._items
+            order = [(item.call.priority == "normal", -item.call.deadline, -item.queued_at) for item in items]
+            assert order == sorted(order)
+
+    @invariant()
+    def answers_are_ones_own_and_come_once(self) -> None:
+        for caller in self.callers:
+            call = caller.call
+            missing = 0
+            for payload, result in zip(caller.payloads, call.results, strict=True):
+                if result is None:
+                    missing += 1
+                elif isinstance(result, Ranking):
+                    assert result == result_of(payload)
+                    assert not payload.startswith(POISON)
+                else:
+                    assert isinstance(result, GatewayError)
+            assert call.num_missing == missing
+            if missing == 0:
+                assert call.is_done
+
+    def teardown(self) -> None:
+        if not hasattr(self, "batcher"):
+            self.loop.close()
+            return
+        for _ in range(1000):  # whatever is left is answered, however often it is split
+            if not self.desk.batches:
+                break
+            self.run(lambda: self.settle(self.desk.batches[0], 0.001))
+        self.loop.run_until_complete(self.batcher.drain(0))
+        self.bounds_hold()
+        self.answers_are_ones_own_and_come_once()
+        assert not self.batcher._tasks
+        assert not self.batcher._retries
+        assert len(self.batcher._queue) == self.batcher._num_running == 0
+        assert self.batcher._forecast._num_almost_back == 0
+        assert not self.alarms.times()
+        assert self.batcher._forecast._num_running == self.batcher._forecast._seconds_running == 0
+        for caller in self.callers:
+            assert caller.call.is_done, "a caller was forgotten"
+        self.loop.close()
+
+
+TestBatcher = BatcherMachine.TestCase
+TestBatcher.settings = settings(max_examples=2000, stateful_step_count=20, deadline=None)

@@ -1,0 +1,85 @@
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.config.environment import env_name
+from service.config.settings import Settings, explain
+
+
+@pytest.mark.parametrize(
+    ("env", "named"),
+    [
+        ({"TORCHGATE_PORT": "70000"}, ["TORCHGATE_PORT", "70000", "65535"]),
+        ({"TORCHGATE_PORT": "http"}, ["TORCHGATE_PORT", "http", "integer"]),
+        ({"TORCHGATE_BACKEND": "magic"}, ["TORCHGATE_BACKEND", "magic", "grpc", "rest"]),
+        ({"TORCHGATE_MAX_BATCH_SIZE": "0"}, ["TORCHGATE_MAX_BATCH_SIZE", "0", "1"]),
+        (
+            {"TORCHGATE_MAX_IMAGES": "2000"},
+            ["TORCHGATE_MAX_IMAGES", "2000", "TORCHGATE_MAX_QUEUE_ITEMS", "1024"],
+        ),
+        ({"TORCHGATE_DRAIN_SECONDS": "inf"}, ["TORCHGATE_DRAIN_SECONDS", "inf", "finite"]),
+        ({"TORCHGATE_MAX_BATCH_BYTES": "200000000"}, ["TORCHGATE_MAX_BATCH_BYTES", "200000000", "125829120"]),
+        (
+            {"TORCHGATE_BACKEND": "workers", "TORCHGATE_WORKER_PYTHON": "/nowhere/python"},
+            ["TORCHGATE_WORKER_PYTHON", "/nowhere/python"],
+        ),
+        ({"TORCHGATE_TRACING_SAMPLE_RATIO": "1.5"}, ["TORCHGATE_TRACING_SAMPLE_RATIO", "1.5", "less than or equal"]),
+        *(
+            (
+                {"TORCHGATE_TRACING": "otlp", "TORCHGATE_TRACING_ENDPOINT": endpoint},
+                ["TORCHGATE_TRACING_ENDPOINT", endpoint],
+            )
+            for endpoint in (
+                *("collector:4317", "http://", "grpc://collector:4317", "http://collector:port"),
+                *("http://collector:4318/v1/traces", "http://collector:99999"),
+            )
+        ),
+        ({"TORCHGATE_DEADLINE_MS": "90000"}, ["TORCHGATE_DEADLINE_MS", "TORCHGATE_MAX_DEADLINE_MS", "60000"]),
+    ],
+)
+def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], named: list[str]) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    text = explain(caught.value)
+    for part in named:
+        assert part in text, text
+
+
+def test_tracing_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.config.environment.find_spec", lambda name: None)
+    assert Settings(tracing_endpoint="nowhere").tracing == "off"
+    with pytest.raises(ValidationError, match=r"TORCHGATE_TRACING=otlp .*the extra 'tracing'"):
+        Settings(tracing="otlp")
+
+
+def test_workers_need_torchserve_and_the_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.config.environment.find_spec", lambda name: None)
+    assert Settings(backend="grpc").backend == "grpc"
+    assert Settings(backend="workers", worker_python="sh").worker_python == "sh"  # asked when it is started
+    with pytest.raises(ValidationError) as caught:
+        Settings(backend="workers")
+    assert "TORCHGATE_BACKEND=workers" in explain(caught.value)
+    assert "TORCHGATE_WORKER_PYTHON" in explain(caught.value)
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHGATE_PORT", "9000")
+    monkeypatch.setenv("TORCHGATE_MODEL_STORE", "/somewhere")
+    monkeypatch.setenv("TORCHGATE_DEFAULT_MODEL", "")
+    settings = Settings()
+    assert (settings.port, settings.model_store, settings.default_model) == (9000, Path("/somewhere"), None)
+    with pytest.raises(ValidationError):
+        settings.port = 1  # type: ignore[misc]
+
+
+def test_every_setting_has_a_help_and_its_unit_in_the_name() -> None:
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        assert field.description.endswith("."), name
+        if name.endswith(("_sample", "_threshold")):  # a share and a score have no unit
+            continue
+        if field.annotation is float or "time" in (field.description or "").lower():
+            assert name.endswith(("_ms", "_seconds", "_ratio")), env_name(name)

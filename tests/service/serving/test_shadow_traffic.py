@@ -1,0 +1,156 @@
+"""Copies of requests go to versions that are watched; callers see nothing of it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.domain.backend import Target
+from service.errors.gateway import BackendFailed
+from service.serving import shadow_traffic
+from service.serving.shadow_traffic import BUSY_SHARE, MOST_CREDIT_SECONDS, MOST_WAITING
+from tests.gateway import Rig, running_gateway
+
+pytestmark = pytest.mark.anyio
+
+PRIMARY, SHADOW = Target("digits", "1.0"), Target("digits", "1.0-int8-dynamic")
+
+
+@asynccontextmanager
+async def shadowed(tmp_path: Path, percent: float = 100, **options: Any) -> AsyncIterator[Rig]:
+    async with running_gateway(tmp_path, **options) as rig:
+        await rig.until_every_version_is_ready()
+        body = {"weights": {"1.0": 100}, "shadows": {SHADOW.version: percent}}
+        answer = await rig.client.put("/models/digits/traffic", json=body, headers={"If-Match": "*"})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["shadows"] == {SHADOW.version: percent}
+        yield rig
+
+
+async def report(rig: Rig) -> dict[str, Any]:
+    (comparison,) = (await rig.client.get("/models/digits/shadows")).json()["shadows"]
+    found: dict[str, Any] = comparison
+    return found
+
+
+async def until_compared(rig: Rig, num_requests: int, outcome: str = "compared") -> dict[str, Any]:
+    await rig.until("torchgate_shadow_requests_total", num_requests, outcome=outcome, primary="1.0")
+    return await report(rig)
+
+
+async def test_copies_are_compared_with_the_answers(tmp_path: Path) -> None:
+    async with shadowed(tmp_path) as rig:
+        form = [("file", (f"{n}.png", b"class:%d" % n, "image/png")) for n in range(3)]
+        bad = ("file", ("bad.png", b"reject:bad_image", "image/png"))
+        answer = await rig.client.post("/predict", files=[*form, bad], params={"top_k": 1})
+        assert answer.json()["version"] == "1.0"
+        assert (await until_compared(rig, 1))["agreement"] == 1
+        rig.backend.shifted.add(SHADOW)
+        assert (await rig.predict(b"class:1")).json()["predictions"][0]["label"] == "one"
+        found = await until_compared(rig, 2)
+        assert (found["num_items"], found["agreement"], found["largest_difference"]) == (5, 0.8, 1.0)
+        assert await rig.metric("torchgate_shadow_items_total", result="different") == 1
+        assert await rig.metric("torchgate_inference_requests_total", version=SHADOW.version, outcome="success") == 0
+
+
+async def test_a_shadow_that_fails_or_is_gone_is_nobodys_problem(tmp_path: Path) -> None:
+    async with shadowed(tmp_path) as rig:
+        rig.backend.failing[SHADOW] = BackendFailed("the handler raised")
+        assert (await rig.predict(b"class:1")).status_code == 200
+        assert (await until_compared(rig, 1, "failed"))["num_failed"] == 1
+        rig.control.num_ready_of[SHADOW] = 0
+        await rig.until_state(SHADOW.version, "unavailable")
+        assert (await rig.predict(b"class:1")).status_code == 200
+        assert (await report(rig))["num_requests"] == 0
+        assert (await rig.client.get("/readyz")).status_code == 200
+
+
+async def test_under_load_copies_take_a_small_share_of_the_time(tmp_path: Path) -> None:
+    async with shadowed(tmp_path, workers_per_version=2) as rig:
+        rig.backend.slow[SHADOW] = 0.05
+        rig.backend.stuck.add(PRIMARY)
+        stuck = asyncio.create_task(
+            rig.predict(b"class:1")
+        )  # however slow the machine is, one request is always under way
+        await rig.backend.batches_arrived(1)
+        rig.backend.stuck.clear()
+        started = time.monotonic()
+        async with asyncio.timeout(30):
+            while (found := await report_if_any(rig)).get("num_shed", 0) < 200 or found["num_requests"] < 2:
+                await rig.predict(b"class:1")
+        # What was saved up, what was earned since, and two whose cost was not known yet.
+        assert found["num_requests"] <= (MOST_CREDIT_SECONDS + BUSY_SHARE * (time.monotonic() - started)) / 0.05 + 2
+        rig.backend.release()
+        await stuck
+
+
+@pytest.mark.parametrize("seconds", [(2.0, 0.01, 0.01), (0.2, 0.2, 0.2)], ids=["one-was-held-up", "all-are-dear"])
+async def test_under_load_dear_copies_go_out_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...]
+) -> None:
+    assert seconds[0] > MOST_CREDIT_SECONDS
+    monkeypatch.setattr(shadow_traffic, "BUSY_SHARE", 0.1)
+    async with shadowed(tmp_path, workers_per_version=2) as rig:
+        rig.backend.stuck.add(PRIMARY)
+        stuck = asyncio.create_task(rig.predict(b"class:1"))
+        await rig.backend.batches_arrived(1)
+        rig.backend.stuck.clear()
+        async with asyncio.timeout(15):
+            for number, each in enumerate(seconds):
+                rig.backend.slow[SHADOW] = each
+                while (await report_if_any(rig)).get("num_requests", 0) <= number:
+                    await rig.predict(b"class:1")
+        rig.backend.release()
+        await stuck
+
+
+async def test_between_two_requests_of_one_caller_there_is_no_time_for_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shadow_traffic, "IDLE_SECONDS", 0.5)  # so that a slow machine does not look idle
+    async with shadowed(tmp_path) as rig:
+        started = time.monotonic()
+        async with asyncio.timeout(30):
+            while (found := await report_if_any(rig)).get("num_shed", 0) < 100 or not found["num_requests"]:
+                await rig.predict(b"class:1")
+        # One in that time, and a few if nothing was asked for so long.
+        assert found["num_requests"] <= (time.monotonic() - started) / 0.5 + 5
+
+
+async def report_if_any(rig: Rig) -> dict[str, Any]:
+    found: list[dict[str, Any]] = (await rig.client.get("/models/digits/shadows")).json()["shadows"]
+    return found[0] if found else {}
+
+
+async def test_copies_that_would_wait_long_are_shed(tmp_path: Path) -> None:
+    async with shadowed(tmp_path) as rig:
+        rig.backend.stuck.add(SHADOW)
+        for _ in range(1 + MOST_WAITING + 5):  # one runs, the next wait
+            assert (await rig.predict(b"class:1")).status_code == 200
+        assert (await until_compared(rig, 5, "shed"))["num_shed"] == 5
+        rig.backend.stuck.clear()
+        rig.backend.release()
+        assert (await until_compared(rig, 1 + MOST_WAITING))["agreement"] == 1
+
+
+async def test_only_requests_that_name_no_version_are_copied_and_so_many_as_is_wanted(tmp_path: Path) -> None:
+    async with shadowed(tmp_path, 25) as rig:
+        for _ in range(20):
+            await rig.predict(b"class:1", params={"version": "1.0"})
+        assert (await rig.client.get("/models/digits/shadows")).json() == {"shadows": []}
+        for _ in range(200):
+            await rig.predict(b"class:1")
+        found = await report(rig)
+        assert 20 <= found["num_requests"] + found["num_shed"] <= 85  # 50, give or take five standard deviations
+
+
+@pytest.mark.parametrize("percent", [0, -1, 101])
+async def test_a_share_is_a_share(tmp_path: Path, percent: float) -> None:
+    async with running_gateway(tmp_path) as rig:
+        body = {"weights": {"1.0": 100}, "shadows": {"1.0": percent}}
+        answer = await rig.client.put("/models/digits/traffic", json=body, headers={"If-Match": "*"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "traffic_invalid")
