@@ -13,10 +13,10 @@ from service.domain.backend import Target
 from service.domain.contract import Contract
 from service.domain.model_state import ModelState, VersionRecord
 from service.domain.traffic import Policy
-from service.monitoring.signed_ids import Receipts
+from service.monitoring.signed_ids import PredictionIds
 from service.persistence.registry import Registry
-from service.serving.model_version import Deployment
-from service.serving.reconciler import Fleet, FleetView
+from service.serving.model_version import ModelVersion
+from service.serving.reconciler import Reconciler, ReconcilerView
 from service.serving.router import Router
 from service.serving.shadow_traffic import Shadows
 from service.telemetry.metrics import Metrics
@@ -31,7 +31,7 @@ VERSIONS = ("1.0", "1.1", "1.2")
 def run_routing() -> int:
     """Print the time of each way, and return 1 if one takes longer than it may."""
     fleet, registry = _served()
-    router, receipts = Router(fleet, registry, None), Receipts()
+    router, receipts = Router(fleet, registry, None), PredictionIds()
     receipts.use(b"k" * 32)
     shadows = Shadows(fleet, registry, Metrics(), 1000)
     state = registry.models["digits"]
@@ -47,7 +47,7 @@ def run_routing() -> int:
         ("three versions, no key", split, lambda: router.route(None, None, None, {})),
         ("three versions, by key", split, lambda: router.route(None, None, None, keyed)),
         ("choice of shadows: none", split, lambda: shadows.chosen(primary)),
-        ("signed id of the answer", split, lambda: receipts.issue(primary.receipt_name, [7])),
+        ("signed id of the answer", split, lambda: receipts.issue(primary.target_bytes, [7])),
     ):
         registry.models = {"digits": state.directed(policy)}
         times = [_us_per_call(cast("Callable[[], object]", call)) for _ in range(REPEATS)]
@@ -64,22 +64,22 @@ def _us_per_call(call: Callable[[], object]) -> float:
     return (time.perf_counter() - started) / NUM_CALLS * 1e6
 
 
-def _served() -> tuple[Fleet, Registry]:
+def _served() -> tuple[Reconciler, Registry]:
     """Return a fleet with three ready versions and a registry with their state, with nothing behind them."""
     metrics = Metrics()
     limits = BatchLimits(32, 2**20, 1024, 2**20, 1000, 100)
-    deployments: dict[str, Deployment] = {}
+    deployments: dict[str, ModelVersion] = {}
     records: dict[str, VersionRecord] = {}
     for version in VERSIONS:
         file = f"digits-{version}.mar"
         archive = Archive(file=file, model="digits", version=version, release=version, variant="fp32", sha256="0" * 64)
         of_version = VersionMetrics(metrics, archive.target)
         batcher = Batcher(archive.target, cast("Any", None), limits, of_version)
-        deployments[version] = Deployment(archive, Contract.unknown("digits", version), batcher, of_version, 1)
+        deployments[version] = ModelVersion(archive, Contract.unknown("digits", version), batcher, of_version, 1)
         deployments[version].state = "ready"
         records[version] = VersionRecord(archive)
-    view = FleetView({"digits": deployments}, "")
+    view = ReconcilerView({"digits": deployments}, "")
     state = ModelState("digits", 1, records, Policy.all_to("1.0"), {"canary": "1.1"})
     models: Mapping[str, ModelState] = {"digits": state}
-    find: Callable[[Target], Deployment] = lambda target: deployments[target.version]  # noqa: E731
-    return cast("Fleet", SimpleNamespace(view=view, find=find)), cast("Registry", SimpleNamespace(models=models))
+    find: Callable[[Target], ModelVersion] = lambda target: deployments[target.version]  # noqa: E731
+    return cast("Reconciler", SimpleNamespace(view=view, find=find)), cast("Registry", SimpleNamespace(models=models))

@@ -13,10 +13,10 @@ from starlette.types import ASGIApp
 from service.admin.access import Access
 from service.admin.feedback import Feedback
 from service.admin.profiling import Profiling
-from service.admin.rollout_controller import Conductor
+from service.admin.rollout_controller import RolloutController
 from service.admin.rollouts import RolloutOperations
-from service.admin.status.feed import Feed
-from service.admin.status.observer import Observer
+from service.admin.status.broadcaster import StatusBroadcaster
+from service.admin.status.collector import StatusCollector
 from service.admin.versions import Operations
 from service.backends.factory import create_backend
 from service.config.settings import Settings
@@ -26,7 +26,7 @@ from service.http.admin_route import admin_route
 from service.http.body import BodyLimits
 from service.http.ids import new_id
 from service.http.predict import PATH, PredictApplication, PredictLimits, predict_routes
-from service.http.request_context import Edge
+from service.http.request_context import RequestMiddleware
 from service.http.routes.control import control_routes, event_routes
 from service.http.routes.feedback import feedback_routes
 from service.http.routes.health import health_routes
@@ -36,13 +36,13 @@ from service.http.routes.quality import quality_routes
 from service.http.routes.rollouts import rollout_routes, rollout_views
 from service.http.routes.status import status_routes
 from service.monitoring.prediction_log.records import NoLog, PredictionLog
-from service.monitoring.signed_ids import Receipts
+from service.monitoring.signed_ids import PredictionIds
 from service.persistence.database import Database
 from service.persistence.ledger import Ledger
-from service.persistence.membership import Peers
+from service.persistence.membership import Membership
 from service.persistence.registry import Registry
 from service.persistence.state_store import StateStore
-from service.serving.reconciler import Fleet
+from service.serving.reconciler import Reconciler
 from service.serving.router import Router
 from service.serving.shadow_traffic import Shadows
 from service.telemetry.access_log import AccessLog
@@ -69,33 +69,33 @@ def create_app(
     gateway_name = f"{socket.gethostname()}-{new_id()[:8]}"
     database = Database(settings.state_url)
     ledger = Ledger(database, gateway_name)
-    receipts = Receipts()
+    prediction_ids = PredictionIds()
     prediction_log = _create_prediction_log(settings, metrics)
     registry = Registry(
         StateStore(database, gateway_name),
         settings.database_poll_seconds,
         PolicyMetrics(metrics),
-        on_open=lambda: receipts.use(ledger.secret(RECEIPTS)),
+        on_open=lambda: prediction_ids.use(ledger.secret(RECEIPTS)),
     )
-    fleet = Fleet(settings, backend, control, registry, Peers(ledger, gateway_name), metrics)
-    router = Router(fleet, registry, settings.default_model)
-    shadows = Shadows(fleet, registry, metrics, settings.deadline_ms)
+    reconciler = Reconciler(settings, backend, control, registry, Membership(ledger, gateway_name), metrics)
+    router = Router(reconciler, registry, settings.default_model)
+    shadows = Shadows(reconciler, registry, metrics, settings.deadline_ms)
     tracing = _create_tracing(settings, metrics, gateway_name)
-    conductor = Conductor(fleet, registry, shadows, ledger, gateway_name)
+    rollout_controller = RolloutController(reconciler, registry, shadows, ledger, gateway_name)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         tracing.start()
-        await fleet.start()
-        await conductor.start()
+        await reconciler.start()
+        await rollout_controller.start()
         prediction_log.start()
         try:
             async with LoopLag(metrics):
                 yield
         finally:
-            await conductor.close()
+            await rollout_controller.close()
             # The server has let requests end, or cut them off at drain_seconds: nobody waits for a batch any more.
-            await fleet.close(drain_seconds=0)
+            await reconciler.close(drain_seconds=0)
             await asyncio.to_thread(prediction_log.close)
             await tracing.close()
             logger.info("torchgate has stopped; nothing is left in progress")
@@ -111,17 +111,19 @@ def create_app(
     )
     problems.install(app)
     access = Access(settings)
-    operations = Operations(settings, fleet, registry)
-    rollouts = RolloutOperations(operations, fleet, registry, conductor)
+    operations = Operations(settings, reconciler, registry)
+    rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
-    predict = PredictApplication(router, shadows, receipts, prediction_log, access, metrics, predict_limits(settings))
-    feedback = Feedback(fleet, ledger, receipts, prediction_log, settings.feedback_seconds)
+    predict = PredictApplication(
+        router, shadows, prediction_ids, prediction_log, access, metrics, predict_limits(settings)
+    )
+    feedback = Feedback(reconciler, ledger, prediction_ids, prediction_log, settings.feedback_seconds)
     facts = {"version": app.version, "backend": settings.backend, "objective_ms": settings.latency_objective_ms}
-    feed = Feed(Observer(fleet, registry, metrics, PATH, facts).look)
-    profiling = Profiling(fleet, backend, operations, registry, settings.backend_timeout_ms)
+    feed = StatusBroadcaster(StatusCollector(reconciler, registry, metrics, PATH, facts).look)
+    profiling = Profiling(reconciler, backend, operations, registry, settings.backend_timeout_ms)
     for routes in (
         predict_routes(predict),
-        model_routes(fleet, registry, router, shadows),
+        model_routes(reconciler, registry, router, shadows),
         quality_routes(router),
         control_routes(changes, operations, registry),
         profile_routes(changes, profiling),
@@ -129,12 +131,12 @@ def create_app(
         rollout_views(rollouts, registry, ledger),
         event_routes(registry),
         feedback_routes(access, feedback),
-        health_routes(fleet, router, metrics.registry),
+        health_routes(reconciler, router, metrics.registry),
         status_routes(feed, asks_for_key=access.asks_for_key),
     ):
         app.include_router(routes)
     access_log = AccessLog(settings.log_level, settings.slow_request_ms)
-    return Edge(app, {("POST", PATH): predict}, metrics, access_log, tracing)
+    return RequestMiddleware(app, {("POST", PATH): predict}, metrics, access_log, tracing)
 
 
 def predict_limits(settings: Settings) -> PredictLimits:

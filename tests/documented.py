@@ -7,7 +7,7 @@ from service.app import create_app
 from service.config.environment import env_name
 from service.config.settings import Settings
 from service.errors import gateway as errors
-from service.http.request_context import Edge
+from service.http.request_context import RequestMiddleware
 from service.telemetry.metrics import Metrics
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.torchserve_process import ROOT
@@ -26,7 +26,7 @@ def route_rows() -> list[str]:
     """One row per route: method, path, what it does."""
     settings = Settings.model_construct()  # the routes do not depend on the environment
     app = create_app(settings, FakeBackend(), FakeControl({}))
-    assert isinstance(app, Edge)
+    assert isinstance(app, RequestMiddleware)
     return [
         f"| `{method.upper()}` | `{path}` | {operation['description'].splitlines()[0]} |"
         for path, operations in app._app.openapi()["paths"].items()  # type: ignore[attr-defined]

@@ -8,9 +8,9 @@ from hashlib import blake2b
 from service.errors.admin import FeedbackExpired, FeedbackForged, FeedbackRepeated, LabelUnknown
 from service.errors.request import VersionNotFound
 from service.monitoring.prediction_log.records import PredictionLog
-from service.monitoring.signed_ids import ReceiptInvalid, Receipts
+from service.monitoring.signed_ids import PredictionIdInvalid, PredictionIds
 from service.persistence.ledger import Label, Ledger
-from service.serving.reconciler import Fleet
+from service.serving.reconciler import Reconciler
 
 
 class Feedback:
@@ -18,16 +18,16 @@ class Feedback:
 
     def __init__(
         self,
-        fleet: Fleet,
+        reconciler: Reconciler,
         ledger: Ledger,
-        receipts: Receipts,
+        prediction_ids: PredictionIds,
         prediction_log: PredictionLog,
         max_age_seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._fleet = fleet
+        self._reconciler = reconciler
         self._ledger = ledger
-        self._receipts = receipts
+        self._prediction_ids = prediction_ids
         self._prediction_log = prediction_log
         self._max_age_seconds = max_age_seconds
         self._clock = clock
@@ -42,20 +42,20 @@ class Feedback:
             VersionNotFound, LabelUnknown: the version is not loaded any more, or has no such class.
         """
         try:
-            receipt = self._receipts.read(answer_id)
-        except ReceiptInvalid as error:
+            prediction_id = self._prediction_ids.read(answer_id)
+        except PredictionIdInvalid as error:
             raise FeedbackForged("the id is none of this gateway's answers'") from error
-        if self._clock() - receipt.issued_at > self._max_age_seconds:
+        if self._clock() - prediction_id.issued_at > self._max_age_seconds:
             raise FeedbackExpired(round(self._max_age_seconds))
-        index = receipt.classes[item] if item < len(receipt.classes) else None
+        index = prediction_id.classes[item] if item < len(prediction_id.classes) else None
         if index is None:
             raise FeedbackForged(f"the answer has no prediction at index {item}")
-        target = receipt.target
-        deployment = self._fleet.find(target)
-        if deployment is None:
-            known = self._fleet.view.deployments.get(target.model, {})
+        target = prediction_id.target
+        model_version = self._reconciler.find(target)
+        if model_version is None:
+            known = self._reconciler.view.model_versions.get(target.model, {})
             raise VersionNotFound(target.model, target.version, list(known))
-        classes = deployment.contract.classes
+        classes = model_version.contract.classes
         if label not in classes:
             raise LabelUnknown(label, str(target), classes)
         digest = blake2b(answer_id.encode(), digest_size=16).hexdigest()
@@ -63,7 +63,7 @@ class Feedback:
         kept = Label(digest, item, target.model, target.version, predicted, label, label == predicted)
         if not await asyncio.to_thread(self._ledger.add_label, kept):
             raise FeedbackRepeated(item)
-        deployment.tally.label(is_correct=kept.is_correct)
-        deployment.metrics.feedback[kept.is_correct].inc()
+        model_version.counts.label(is_correct=kept.is_correct)
+        model_version.metrics.feedback[kept.is_correct].inc()
         self._prediction_log.labelled(answer_id, item, target, predicted, label)
         return kept

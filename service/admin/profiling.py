@@ -5,7 +5,7 @@ import contextlib
 import time
 
 from service.admin.profile_report import report
-from service.admin.versions import Asked, Operations
+from service.admin.versions import AdminContext, Operations
 from service.batching.profile_order import ProfileOrder
 from service.domain.backend import Backend, BatchOptions, Target
 from service.domain.model_state import Entry
@@ -14,23 +14,28 @@ from service.errors.admin import ProfileActive
 from service.errors.gateway import BackendError, BackendTimeout
 from service.errors.request import VersionNotFound
 from service.persistence.registry import Registry
-from service.serving.model_version import Deployment
-from service.serving.reconciler import Fleet
+from service.serving.model_version import ModelVersion
+from service.serving.reconciler import Reconciler
 
 
 class Profiling:
     """Has the next batches of a version profiled by its handler: one profile of a version at a time."""
 
     def __init__(
-        self, fleet: Fleet, backend: Backend, operations: Operations, registry: Registry, backend_timeout_ms: int
+        self,
+        reconciler: Reconciler,
+        backend: Backend,
+        operations: Operations,
+        registry: Registry,
+        backend_timeout_ms: int,
     ) -> None:
-        self._fleet = fleet
+        self._reconciler = reconciler
         self._backend = backend
         self._operations = operations
         self._registry = registry
         self._backend_timeout_ms = backend_timeout_ms
 
-    async def take(self, asked: Asked, model: str, version: str, change: ProfileChange) -> ProfileInfo:
+    async def take(self, asked: AdminContext, model: str, version: str, change: ProfileChange) -> ProfileInfo:
         """Return what the handler's profiler saw of the version's next batches; the event log says so.
 
         It ends, with fewer batches if need be, after the wait for traffic and the time that one batch may take.
@@ -49,39 +54,39 @@ class Profiling:
 
     async def _take(self, target: Target, change: ProfileChange) -> ProfileInfo:
         self._registry.state(target.model)
-        deployment = self._fleet.find(target)
-        if deployment is None:
+        model_version = self._reconciler.find(target)
+        if model_version is None:
             raise VersionNotFound(
-                target.model, target.version, list(self._fleet.view.deployments.get(target.model, {}))
+                target.model, target.version, list(self._reconciler.view.model_versions.get(target.model, {}))
             )
-        deployment.require_ready()
-        if deployment.batcher.profile is not None:
+        model_version.require_ready()
+        if model_version.batcher.profile is not None:
             raise ProfileActive(str(target))
         order = ProfileOrder(self._backend, change.num_batches, "trace" if change.trace else "table")
-        deployment.batcher.profile = order
+        model_version.batcher.profile = order
         try:
-            num_self_check = await self._fill(order, deployment, change.wait_seconds)
+            num_self_check = await self._fill(order, model_version, change.wait_seconds)
         finally:
-            deployment.batcher.profile = None
+            model_version.batcher.profile = None
         if order.error is not None:
             raise order.error
         if not order.batches:
             raise BackendTimeout(self._backend_timeout_ms)
         return await asyncio.to_thread(report, target, list(order.batches), num_self_check)
 
-    async def _fill(self, order: ProfileOrder, deployment: Deployment, wait_seconds: float) -> int:
+    async def _fill(self, order: ProfileOrder, model_version: ModelVersion, wait_seconds: float) -> int:
         """Return when the order is done or time is up: how many batches of it are the self-check's."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(order.done.wait(), wait_seconds)
         deadline = time.monotonic() + self._backend_timeout_ms / 1000
-        images = [case.image for case in deployment.contract.self_check]
+        images = [case.image for case in model_version.contract.self_check]
         num_self_check = 0
         while order.is_wanting and (left := deadline - time.monotonic()) > 0:
             # Past the queue: what was asked for by nobody is no traffic, and none of its figures may say so.
             # The time that a backend gets for a batch may begin when a worker is free for it.
             with contextlib.suppress(BackendError, TimeoutError):  # the order has the one, the deadline is the other
                 async with asyncio.timeout(left):
-                    await order.predict(deployment.target, images, BatchOptions(top_k=1), left)
+                    await order.predict(model_version.target, images, BatchOptions(top_k=1), left)
                 num_self_check += 1
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(order.done.wait(), max(deadline - time.monotonic(), 0))

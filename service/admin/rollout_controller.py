@@ -14,7 +14,7 @@ from service.domain.sequential_test import NONE, Sample
 from service.errors.admin import StateUnavailable
 from service.persistence.ledger import Lease, Ledger
 from service.persistence.registry import Registry
-from service.serving.reconciler import Fleet
+from service.serving.reconciler import Reconciler
 from service.serving.shadow_traffic import Shadows
 
 logger = logging.getLogger(__name__)
@@ -29,19 +29,19 @@ LONGEST_TICK_SECONDS = 5.0
 ACTOR = "rollout"
 
 
-class Conductor:
+class RolloutController:
     """Counts what rollouts are judged by, and carries out what follows from it."""
 
     def __init__(
         self,
-        fleet: Fleet,
+        reconciler: Reconciler,
         registry: Registry,
         shadows: Shadows,
         ledger: Ledger,
         gateway: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._fleet = fleet
+        self._reconciler = reconciler
         self._registry = registry
         self._shadows = shadows
         self._ledger = ledger
@@ -129,7 +129,7 @@ class Conductor:
 
     def _is_gone(self, model: str, rollout: Rollout, now: float) -> str:
         """Return why the new version has not been there for too long; empty if it is, or may still come."""
-        new = self._fleet.find(Target(model, rollout.spec.version))
+        new = self._reconciler.find(Target(model, rollout.spec.version))
         key = model, rollout.id
         if new is None or new.state not in {"failed", "unavailable"}:
             self._unready_since.pop(key, None)
@@ -143,21 +143,21 @@ class Conductor:
         return None if now is None else now - self._baselines.setdefault((model, rollout.id), now)
 
     def _counted(self, model: str, rollout: Rollout) -> Counts | None:
-        new = self._fleet.find(Target(model, rollout.spec.version))
-        old = self._fleet.find(Target(model, rollout.stable))
+        new = self._reconciler.find(Target(model, rollout.spec.version))
+        old = self._reconciler.find(Target(model, rollout.stable))
         if new is None or old is None:
             return None
-        new.tally.slow_seconds = old.tally.slow_seconds = rollout.spec.slow_ms / 1000
+        new.counts.slow_seconds = old.counts.slow_seconds = rollout.spec.slow_ms / 1000
         compared = self._shadows.between(model, rollout.stable, rollout.spec.version)
         return Counts(
-            num_new=new.tally.num_answered,
-            errors_new=Sample(new.tally.num_errors, new.tally.num_answered),
-            errors_old=Sample(old.tally.num_errors, old.tally.num_answered),
-            slow_new=Sample(new.tally.num_slow, new.tally.num_answered),
-            slow_old=Sample(old.tally.num_slow, old.tally.num_answered),
+            num_new=new.counts.num_answered,
+            errors_new=Sample(new.counts.num_errors, new.counts.num_answered),
+            errors_old=Sample(old.counts.num_errors, old.counts.num_answered),
+            slow_new=Sample(new.counts.num_slow, new.counts.num_answered),
+            slow_old=Sample(old.counts.num_slow, old.counts.num_answered),
             disagreements=Sample(compared.num_items - compared.num_same, compared.num_items) if compared else NONE,
-            wrong_new=Sample(new.tally.num_wrong, new.tally.num_labelled),
-            wrong_old=Sample(old.tally.num_wrong, old.tally.num_labelled),
+            wrong_new=Sample(new.counts.num_wrong, new.counts.num_labelled),
+            wrong_old=Sample(old.counts.num_wrong, old.counts.num_labelled),
         )
 
 

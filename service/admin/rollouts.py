@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from service.admin.rollout_controller import Conductor
-from service.admin.versions import Asked, Operations
+from service.admin.rollout_controller import RolloutController
+from service.admin.versions import AdminContext, Operations
 from service.domain.backend import Target
 from service.domain.model_state import Entry, ModelState
 from service.domain.rollout import Rollout, RolloutSpec
@@ -18,19 +18,21 @@ from service.errors.admin import (
 )
 from service.errors.request import VersionNotFound
 from service.persistence.registry import Registry
-from service.serving.reconciler import Fleet
+from service.serving.reconciler import Reconciler
 
 
 class RolloutOperations:
-    """Changes rollouts; what they do by themselves is the conductor's."""
+    """Changes rollouts; what they do by themselves is the rollout_controller's."""
 
-    def __init__(self, operations: Operations, fleet: Fleet, registry: Registry, conductor: Conductor) -> None:
-        self._conductor = conductor
+    def __init__(
+        self, operations: Operations, reconciler: Reconciler, registry: Registry, rollout_controller: RolloutController
+    ) -> None:
+        self._rollout_controller = rollout_controller
         self._operations = operations
-        self._fleet = fleet
+        self._reconciler = reconciler
         self._registry = registry
 
-    async def start(self, asked: Asked, model: str, spec: RolloutSpec) -> Rollout:
+    async def start(self, asked: AdminContext, model: str, spec: RolloutSpec) -> Rollout:
         """Begin to give a version more and more of the traffic; one other version must have all of it."""
 
         def edit(state: ModelState) -> ModelState:
@@ -39,18 +41,18 @@ class RolloutOperations:
             return state.rolled(Rollout(number, spec, stable, started=time.time()))
 
         rollout = await self._change(Entry(asked.actor, "rollout", model, spec.version, asked.reason), asked, edit)
-        self._conductor.begin(model, rollout)
+        self._rollout_controller.begin(model, rollout)
         return rollout
 
-    async def pause(self, asked: Asked, model: str, number: int) -> Rollout:
+    async def pause(self, asked: AdminContext, model: str, number: int) -> Rollout:
         """Stay at the step; the guards go on looking."""
         return await self._to(asked, "pause", model, number, lambda rollout: replace(rollout, state="paused"))
 
-    async def resume(self, asked: Asked, model: str, number: int) -> Rollout:
+    async def resume(self, asked: AdminContext, model: str, number: int) -> Rollout:
         """Go on with the steps."""
         return await self._to(asked, "resume", model, number, lambda rollout: replace(rollout, state="running"))
 
-    async def promote(self, asked: Asked, model: str, number: int) -> Rollout:
+    async def promote(self, asked: AdminContext, model: str, number: int) -> Rollout:
         """Give the new version everything now."""
 
         def promoted(rollout: Rollout) -> Rollout:
@@ -59,7 +61,7 @@ class RolloutOperations:
 
         return await self._to(asked, "promote", model, number, promoted)
 
-    async def abort(self, asked: Asked, model: str, number: int) -> Rollout:
+    async def abort(self, asked: AdminContext, model: str, number: int) -> Rollout:
         """Give everything back to the stable version."""
         why = "aborted by hand"
         return await self._to(asked, "abort", model, number, lambda r: replace(r, state="aborted", reason=why))
@@ -73,7 +75,7 @@ class RolloutOperations:
         return _found(self._registry.state(model), number)
 
     async def _to(
-        self, asked: Asked, action: str, model: str, number: int, move: Callable[[Rollout], Rollout]
+        self, asked: AdminContext, action: str, model: str, number: int, move: Callable[[Rollout], Rollout]
     ) -> Rollout:
         def edit(state: ModelState) -> ModelState:
             rollout = _found(state, number)
@@ -83,14 +85,14 @@ class RolloutOperations:
 
         return await self._change(Entry(asked.actor, action, model, str(number), asked.reason), asked, edit)
 
-    async def _change(self, entry: Entry, asked: Asked, edit: Callable[[ModelState], ModelState]) -> Rollout:
+    async def _change(self, entry: Entry, asked: AdminContext, edit: Callable[[ModelState], ModelState]) -> Rollout:
         change = self._operations.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
         return (await change).rollouts[-1]
 
     def _require_ready(self, model: str, version: str) -> None:
-        deployment = self._fleet.find(Target(model, version))
-        if deployment is None or deployment.state != "ready":
-            raise VersionNotReady(model, version, "missing" if deployment is None else deployment.state)
+        model_version = self._reconciler.find(Target(model, version))
+        if model_version is None or model_version.state != "ready":
+            raise VersionNotReady(model, version, "missing" if model_version is None else model_version.state)
 
     def _require_start(self, state: ModelState, spec: RolloutSpec) -> str:
         """Return the version that has all of the traffic; raises what is in the way."""

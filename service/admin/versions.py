@@ -24,14 +24,14 @@ from service.errors.admin import (
 from service.errors.gateway import GatewayError
 from service.errors.request import ModelNotFound, VersionNotFound
 from service.persistence.registry import Registry
-from service.serving.model_version import Deployment
-from service.serving.reconciler import Fleet
+from service.serving.model_version import ModelVersion
+from service.serving.reconciler import Reconciler
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AdminContext:
     """Who asks, why, and which revision of the state the change is based on; None is whichever there is."""
 
     actor: str
@@ -42,9 +42,9 @@ class Asked:
 class Operations:
     """Changes versions, traffic and labels."""
 
-    def __init__(self, settings: Settings, fleet: Fleet, registry: Registry) -> None:
+    def __init__(self, settings: Settings, reconciler: Reconciler, registry: Registry) -> None:
         self._settings = settings
-        self._fleet = fleet
+        self._reconciler = reconciler
         self._registry = registry
 
     async def noted(self, entry: Entry, change: Callable[[], Awaitable[T]]) -> T:
@@ -55,13 +55,13 @@ class Operations:
             await self._registry.refuse(entry, error)
             raise
 
-    async def register(self, asked: Asked, model: str, file: str, num_workers: int | None) -> Deployment:
+    async def register(self, asked: AdminContext, model: str, file: str, num_workers: int | None) -> ModelVersion:
         """Load an archive of the model store, check it, and offer it; the first of a model gets all the traffic."""
         entry = Entry(asked.actor, "register", model, file, asked.reason)
 
-        async def change() -> Deployment:
+        async def change() -> ModelVersion:
             archive = await self._archive(model, file)
-            deployment = await self._fleet.admit(archive, num_workers)
+            model_version = await self._reconciler.admit(archive, num_workers)
 
             def edit(state: ModelState) -> ModelState:
                 if archive.version in state.wanted:
@@ -72,14 +72,14 @@ class Operations:
             try:
                 await self._registry.change(entry, asked.revision, edit, archive.version)
             except BaseException:
-                await self._fleet.dismiss(deployment)
+                await self._reconciler.dismiss(model_version)
                 raise
-            self._fleet.offer(deployment)
-            return deployment
+            self._reconciler.offer(model_version)
+            return model_version
 
         return await self.noted(entry, change)
 
-    async def unregister(self, asked: Asked, model: str, version: str) -> None:
+    async def unregister(self, asked: AdminContext, model: str, version: str) -> None:
         """Let a version answer what it has, and unload it; one that anything still leads to stays."""
         entry = Entry(asked.actor, "unregister", model, version, asked.reason)
 
@@ -90,9 +90,9 @@ class Operations:
             return replace(state, versions={**state.versions, version: replace(record, is_wanted=False)})
 
         await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
-        await self._fleet.retired(Target(model, version))
+        await self._reconciler.retired(Target(model, version))
 
-    async def scale(self, asked: Asked, model: str, version: str, num_workers: int) -> Deployment:
+    async def scale(self, asked: AdminContext, model: str, version: str, num_workers: int) -> ModelVersion:
         """Give a version another number of workers."""
         entry = Entry(asked.actor, "scale", model, version, asked.reason)
 
@@ -100,16 +100,18 @@ class Operations:
             record = _wanted(state, version)
             return replace(state, versions={**state.versions, version: replace(record, num_workers=num_workers)})
 
-        async def change() -> Deployment:
-            deployment = self._ready(model, version)
-            await self._fleet.scale(deployment, num_workers, lambda: self._registry.change(entry, asked.revision, edit))
-            return deployment
+        async def change() -> ModelVersion:
+            model_version = self._ready(model, version)
+            await self._reconciler.scale(
+                model_version, num_workers, lambda: self._registry.change(entry, asked.revision, edit)
+            )
+            return model_version
 
         return await self.noted(entry, change)
 
     async def set_traffic(
         self,
-        asked: Asked,
+        asked: AdminContext,
         model: str,
         weights: Mapping[str, float],
         sticky_header: str | None,
@@ -135,7 +137,7 @@ class Operations:
 
         return await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
 
-    async def roll_back(self, asked: Asked, model: str) -> ModelState:
+    async def roll_back(self, asked: AdminContext, model: str) -> ModelState:
         """Give all traffic to the version that had all of it last, apart from the one that may have it now."""
         entry = Entry(asked.actor, "rollback", model, "", asked.reason)
 
@@ -145,15 +147,15 @@ class Operations:
                 return state.rolled(replace(state.rollout, state="aborted", reason="rolled back by hand"))
             now = None if state.policy is None else state.policy.sole
             for version in reversed(state.earlier):
-                deployment = self._fleet.find(Target(model, version))
-                is_ready = deployment is not None and deployment.state == "ready" and version in state.wanted
+                model_version = self._reconciler.find(Target(model, version))
+                is_ready = model_version is not None and model_version.state == "ready" and version in state.wanted
                 if is_ready and version != now:
                     return state.returned(version)
             raise NothingEarlier(model)
 
         return await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
 
-    async def set_label(self, asked: Asked, model: str, label: str, version: str) -> ModelState:
+    async def set_label(self, asked: AdminContext, model: str, label: str, version: str) -> ModelState:
         """Have a label mean a version."""
         entry = Entry(asked.actor, "label", model, label, asked.reason)
 
@@ -163,7 +165,7 @@ class Operations:
 
         return await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit, version))
 
-    async def delete_label(self, asked: Asked, model: str, label: str) -> ModelState:
+    async def delete_label(self, asked: AdminContext, model: str, label: str) -> ModelState:
         """Have a label mean nothing any more."""
         entry = Entry(asked.actor, "unlabel", model, label, asked.reason)
 
@@ -179,14 +181,14 @@ class Operations:
         _wanted(state, version)
         self._ready(state.model, version)
 
-    def _ready(self, model: str, version: str) -> Deployment:
-        deployment = self._fleet.find(Target(model, version))
-        if deployment is None:
-            versions = self._fleet.view.deployments.get(model, {})
+    def _ready(self, model: str, version: str) -> ModelVersion:
+        model_version = self._reconciler.find(Target(model, version))
+        if model_version is None:
+            versions = self._reconciler.view.model_versions.get(model, {})
             raise VersionNotFound(model, version, list(versions))
-        if deployment.state != "ready":
-            raise VersionNotReady(model, version, deployment.state)
-        return deployment
+        if model_version.state != "ready":
+            raise VersionNotReady(model, version, model_version.state)
+        return model_version
 
     async def _archive(self, model: str, file: str) -> Archive:
         try:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.batching.batch_trace import BatchTrace
-from service.batching.latency_model import Expectation, Forecast
+from service.batching.latency_model import InFlightEstimate, LatencyModel
 from service.batching.queue import BatchLimits, Item, ItemQueue
 from service.domain.backend import BatchAnswer, BatchOptions
 from service.telemetry.labels import CloseReason
@@ -18,7 +18,7 @@ class Batch:
     reason: CloseReason
     limit: int  # of images, when it was formed
     is_repeated: bool = False  # as it is, because its worker died
-    expected: Expectation | None = None  # while it is in flight
+    expected: InFlightEstimate | None = None  # while it is in flight
     trace: BatchTrace | None = None  # while it is in flight, if one of its requests is recorded
 
     def options(self) -> BatchOptions:
@@ -40,16 +40,16 @@ class Batch:
 class BatchFormer:
     """Takes batches from a queue: the most urgent images, and of them as many as it is good to have together."""
 
-    def __init__(self, queue: ItemQueue, forecast: Forecast, limits: BatchLimits) -> None:
+    def __init__(self, queue: ItemQueue, forecast: LatencyModel, limits: BatchLimits) -> None:
         self._queue = queue
-        self._forecast = forecast
+        self._latency_model = forecast
         self._limits = limits
 
     @property
     def has_full_batch(self) -> bool:
         """Tell whether so many wait that the next batch would not be larger if it were formed later."""
         num_waiting = len(self._queue)
-        return num_waiting >= self._forecast.limit_for(num_waiting)
+        return num_waiting >= self._latency_model.limit_for(num_waiting)
 
     def next(self, now: float, is_draining: bool) -> Batch | None:
         """Take the next batch of images whose callers still wait; None if nobody does."""
@@ -61,7 +61,7 @@ class BatchFormer:
             if not item.is_wanted(now):
                 self._queue.pop()
                 if item.call.deadline <= now:
-                    self._forecast.compare(item.call.foreseen_seconds, now - item.call.submitted_at)
+                    self._latency_model.compare(item.call.foreseen_seconds, now - item.call.submitted_at)
                 continue
             if not items:
                 most, limit, reason = self._bounds(item.call.deadline - now)
@@ -79,9 +79,9 @@ class BatchFormer:
         `seconds_left` is how much time its first image has.
         """
         num_waiting = len(self._queue)
-        limit = self._forecast.limit_for(num_waiting)
-        most = min(self._forecast.share_of(num_waiting), limit)
-        in_time = self._forecast.limit_within(seconds_left, most)
+        limit = self._latency_model.limit_for(num_waiting)
+        most = min(self._latency_model.share_of(num_waiting), limit)
+        in_time = self._latency_model.limit_within(seconds_left, most)
         if in_time < most:
             return in_time, in_time, "deadline"
         return most, limit, "shared" if most < limit else "full"

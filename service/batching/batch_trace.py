@@ -6,7 +6,7 @@ the same time in their own traces, which links to the batch.
 
 from collections.abc import Sequence
 
-from service.batching.queue import Call, Item
+from service.batching.queue import InferenceRequest, Item
 from service.domain.backend import BatchAnswer, Target
 from service.telemetry.labels import CloseReason
 from service.telemetry.tracing import Attributes, OpenSpan
@@ -51,7 +51,7 @@ class BatchTrace:
 
 def send(target: Target, items: Sequence[Item], now: float) -> BatchTrace | None:
     """Note that these images go to the backend together; return what is recorded of that, None for nothing."""
-    waited: dict[Call, tuple[OpenSpan, float]] = {}
+    waited: dict[InferenceRequest, tuple[OpenSpan, float]] = {}
     for item in items:
         call = item.call
         call.sent_at = now

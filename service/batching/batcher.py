@@ -15,11 +15,11 @@ from functools import partial
 from service.batching.admission import Admission
 from service.batching.batch_former import Batch, BatchFormer
 from service.batching.batch_trace import send
-from service.batching.circuit_breaker import Circuit
-from service.batching.latency_model import Forecast
-from service.batching.prefetch import Alarm, HeadStart
+from service.batching.circuit_breaker import CircuitBreaker
+from service.batching.latency_model import LatencyModel
+from service.batching.prefetch import Alarm, Prefetch
 from service.batching.profile_order import ProfileOrder
-from service.batching.queue import BatchLimits, BatchTimes, Call, Item, ItemQueue
+from service.batching.queue import BatchLimits, BatchTimes, InferenceRequest, Item, ItemQueue
 from service.domain.backend import Backend, BatchAnswer, Target
 from service.errors.gateway import (
     BackendError,
@@ -60,23 +60,23 @@ class Batcher:
         self._num_running = 0
         self._num_undelivered = 0  # answers that came and have not gone out
         self._num_workers = self._num_slots = 1
-        self._forecast = Forecast(limits.max_batch_size, limits.latency_objective_ms)
-        self._former = BatchFormer(self._queue, self._forecast, limits)
-        self._admission = Admission(target, self._queue, self._forecast, limits)
-        self._head_start = HeadStart(self._forecast, self._fill_soon, call_later)
-        self._circuit = Circuit(clock)
+        self._latency_model = LatencyModel(limits.max_batch_size, limits.latency_objective_ms)
+        self._former = BatchFormer(self._queue, self._latency_model, limits)
+        self._admission = Admission(target, self._queue, self._latency_model, limits)
+        self._prefetch = Prefetch(self._latency_model, self._fill_soon, call_later)
+        self._circuit = CircuitBreaker(clock)
         self._fill_scheduled = False
         self._draining = False
         self.num_calls = 0  # that were let in
         self.watch: Callable[[BatchAnswer], None] = lambda _: None  # told of answers that went out
         self.profile: ProfileOrder | None = None  # while one is taken
-        cost = self._forecast.cost
+        cost = self._latency_model.cost
         metrics.watch(
             num_waiting=lambda: len(self._queue),
             num_running=lambda: self._num_running,
             oldest_age=lambda: self._queue.oldest_age(clock()),
             circuit_state=lambda: self._circuit.state,
-            batch_limit=lambda: self._forecast.limit,
+            batch_limit=lambda: self._latency_model.limit,
             fixed_seconds=lambda: cost.fixed_seconds,
             per_item_seconds=lambda: cost.per_item_seconds if cost.is_known else 0.0,
         )
@@ -84,7 +84,7 @@ class Batcher:
     def set_capacity(self, num_workers: int, num_slots: int) -> None:
         """Expect `num_workers` workers that answer, and allow `num_slots` batches in flight."""
         self._num_workers, self._num_slots = num_workers, num_slots
-        self._forecast.set_capacity(num_workers, num_slots)
+        self._latency_model.set_capacity(num_workers, num_slots)
         self._circuit.succeeded()
         self._schedule_fill()
 
@@ -98,7 +98,7 @@ class Batcher:
         """Return whether nothing waits and nothing runs."""
         return not (self._num_running or self._queue)
 
-    def submit(self, call: Call, payloads: Sequence[bytes | None]) -> None:
+    def submit(self, call: InferenceRequest, payloads: Sequence[bytes | None]) -> None:
         """Queue the call's images in one piece; a None has its result already. The call is told.
 
         Raises:
@@ -118,7 +118,7 @@ class Batcher:
         if self._num_running:  # else nothing is ahead; and what is believed of the backend only asking it can correct
             self._admission.require_time(call, len(items), now)
         self._queue.push(items, num_bytes)
-        self._forecast.see(len(self._queue))
+        self._latency_model.see(len(self._queue))
         self.num_calls += 1
         self._schedule_fill()
 
@@ -167,8 +167,8 @@ class Batcher:
         self._fill_scheduled = False
         while (self._queue or self._retries) and self._may_send() and (batch := self._next()) is not None:
             self._metrics.close[batch.reason].inc()
-            batch.expected = self._forecast.begin(len(batch.items))
-            self._head_start.begin(batch, has_worker=self._num_running < self._num_workers)
+            batch.expected = self._latency_model.begin(len(batch.items))
+            self._prefetch.begin(batch, has_worker=self._num_running < self._num_workers)
             self._num_running += 1
             task = asyncio.get_running_loop().create_task(self._run(batch))
             self._tasks.add(task)
@@ -184,7 +184,7 @@ class Batcher:
             return False
         # One more for the next worker that is free, so that it need not wait for us. Had it room left long before,
         # those that come until then would have to wait for the batch after it.
-        return self._forecast.is_worker_soon_free or self._former.has_full_batch
+        return self._latency_model.is_worker_soon_free or self._former.has_full_batch
 
     def _next(self) -> Batch | None:
         """Return the next batch of images whose callers still wait; None if nobody does."""
@@ -232,8 +232,8 @@ class Batcher:
     def _end(self, batch: Batch) -> None:
         assert batch.expected is not None
         self._num_running -= 1
-        self._head_start.end(batch)
-        self._forecast.end(batch.expected)
+        self._prefetch.end(batch)
+        self._latency_model.end(batch.expected)
         batch.expected = None
 
     def _ended(self, batch: Batch, task: asyncio.Task[None]) -> None:
@@ -256,7 +256,7 @@ class Batcher:
         self._circuit.succeeded()
         if answer.profile is None:  # which costs time that the next batch will not take
             # What the handler spent, so that waiting inside the backend is not taken for work.
-            self._forecast.learn(batch.expected, answer.decode_seconds + answer.compute_seconds, seconds)
+            self._latency_model.learn(batch.expected, answer.decode_seconds + answer.compute_seconds, seconds)
         self._metrics.compute_seconds.observe(seconds)
         self._metrics.batches.inc()
         self._metrics.items.inc(len(batch.items))
@@ -265,7 +265,7 @@ class Batcher:
         self._num_undelivered -= 1
         first = batch.items[0].call
         if answer.profile is None:
-            self._forecast.compare(first.foreseen_seconds, started + seconds - first.submitted_at)
+            self._latency_model.compare(first.foreseen_seconds, started + seconds - first.submitted_at)
         times = BatchTimes(started, seconds, answer.decode_seconds, answer.compute_seconds)
         for call in {item.call for item in batch.items}:
             call.note(len(batch.items), batch.limit, batch.reason, times)

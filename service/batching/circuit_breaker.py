@@ -9,7 +9,7 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
 
 
-class Circuit:
+class CircuitBreaker:
     """Closed while batches are answered; open after FAILURES_THAT_OPEN in a row were not.
 
     After a pause it is half open: one batch is let through, and its end closes the circuit or doubles the pause.

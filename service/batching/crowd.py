@@ -5,7 +5,7 @@
 FORGOTTEN = 0.02
 
 
-class Crowd:
+class PeakConcurrency:
     """Rises at once, falls slowly."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ import time
 from heapq import heappop, heappush
 from itertools import count
 
-from service.batching.queue import Call
+from service.batching.queue import InferenceRequest
 from service.errors.gateway import DeadlineExceeded
 
 
@@ -13,12 +13,14 @@ class Deadlines:
     """One timer for all calls: one for each would cost as much as queueing it, and hardly any ever rings."""
 
     def __init__(self) -> None:
-        self._calls: list[tuple[float, int, int, Call]] = []  # a heap; what ended leaves it when it is the first
+        self._calls: list[
+            tuple[float, int, int, InferenceRequest]
+        ] = []  # a heap; what ended leaves it when it is the first
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
 
-    def watch(self, call: Call, deadline_ms: int) -> None:
+    def watch(self, call: InferenceRequest, deadline_ms: int) -> None:
         """End the call with DeadlineExceeded(deadline_ms) once its deadline has passed, unless it has ended then."""
         self._forget_the_ended()
         heappush(self._calls, (call.deadline, next(self._numbers), deadline_ms, call))

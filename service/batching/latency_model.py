@@ -3,7 +3,7 @@
 import math
 
 from service.batching.cost import CostModel
-from service.batching.crowd import Crowd
+from service.batching.crowd import PeakConcurrency
 
 STRETCH_BOUNDS = (0.25, 8.0)
 STRETCH_WEIGHT = 0.1
@@ -24,7 +24,7 @@ ROUND = 8
 MOMENT_SECONDS = 0.001
 
 
-class Forecast:
+class LatencyModel:
     """Foresees when images are answered by `num_workers` workers that `num_slots` batches keep busy."""
 
     def __init__(self, max_batch_size: int, latency_objective_ms: int) -> None:
@@ -40,17 +40,17 @@ class Forecast:
         self._seconds_running = 0.0  # that workers are expected to spend on those that are not almost back
         self._stretch = 1.0  # round trips that were over round trips that were expected: a moving average
         self.margin = MARGIN_START
-        self._crowd = Crowd()
+        self._crowd = PeakConcurrency()
 
     def set_capacity(self, num_workers: int, num_slots: int) -> None:
         """Reckon with so many workers, and so many batches in flight at most."""
         self._num_workers = num_workers
         self._num_slots = num_slots
 
-    def begin(self, num_items: int) -> "Expectation":
+    def begin(self, num_items: int) -> "InFlightEstimate":
         """Take in that a batch goes to the backend, and return what is expected of it."""
         service_seconds = self.cost.seconds(num_items)
-        expected = Expectation(num_items, service_seconds, self._seconds_until_free() + service_seconds)
+        expected = InFlightEstimate(num_items, service_seconds, self._seconds_until_free() + service_seconds)
         self._num_running += 1
         self._num_items_running += num_items
         self._seconds_running += service_seconds
@@ -61,14 +61,14 @@ class Forecast:
         """Tell whether a worker is free, or should be in a moment."""
         return self._num_running - self._num_almost_back < self._num_workers
 
-    def set_almost_back(self, expected: "Expectation", is_almost_back: bool) -> None:
+    def set_almost_back(self, expected: "InFlightEstimate", is_almost_back: bool) -> None:
         """Take in that the batch should be back in a moment, or, if it never came, that nobody knows when."""
         sign = is_almost_back - expected.is_almost_back
         expected.is_almost_back = is_almost_back
         self._num_almost_back += sign
         self._seconds_running -= sign * expected.service_seconds
 
-    def end(self, expected: "Expectation") -> None:
+    def end(self, expected: "InFlightEstimate") -> None:
         """Take in that the batch is back."""
         self.set_almost_back(expected, False)
         self._num_running -= 1
@@ -76,7 +76,7 @@ class Forecast:
         self._crowd.shrink(self._num_items_running)
         self._seconds_running = self._seconds_running - expected.service_seconds if self._num_running else 0.0
 
-    def learn(self, expected: "Expectation", service_seconds: float, round_trip_seconds: float) -> None:
+    def learn(self, expected: "InFlightEstimate", service_seconds: float, round_trip_seconds: float) -> None:
         """Take in what an answered batch took: with its worker, and altogether."""
         if self.cost.is_known:  # else nothing was expected in earnest
             lowest, highest = STRETCH_BOUNDS
@@ -151,7 +151,7 @@ class Forecast:
         return MOMENT_SECONDS if self.is_worker_soon_free else self._seconds_running / self._num_workers
 
 
-class Expectation:
+class InFlightEstimate:
     """What is expected of one batch in flight."""
 
     __slots__ = ("is_almost_back", "num_items", "round_trip_seconds", "service_seconds")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from service.batching.batch_former import Batch
-from service.batching.latency_model import MOMENT_SECONDS, Forecast
+from service.batching.latency_model import MOMENT_SECONDS, LatencyModel
 
 # Of a batch that takes longer a moment is too small a part for the images that come meanwhile to miss the next one.
 LONGEST_SECONDS = 0.016
@@ -19,11 +19,13 @@ class Alarm(Protocol):
         """Do not ring."""
 
 
-class HeadStart:
+class Prefetch:
     """Tells the forecast which batches are almost back, and calls `notify` whenever one more is."""
 
-    def __init__(self, forecast: Forecast, notify: Callable[[], None], call_later: Callable[..., Alarm] | None) -> None:
-        self._forecast = forecast
+    def __init__(
+        self, forecast: LatencyModel, notify: Callable[[], None], call_later: Callable[..., Alarm] | None
+    ) -> None:
+        self._latency_model = forecast
         self._notify = notify
         self._call_later = call_later
         self._ahead: deque[Batch] = deque()  # each of them begins when another batch is back
@@ -60,7 +62,7 @@ class HeadStart:
     def _ring(self, batch: Batch, is_almost_back: bool) -> None:
         assert batch.expected is not None, "it is in flight"
         del self._alarms[batch]
-        self._forecast.set_almost_back(batch.expected, is_almost_back)
+        self._latency_model.set_almost_back(batch.expected, is_almost_back)
         if is_almost_back:
             # Late by as much as it should have taken, it may be stuck, and with it what is sent after it.
             self._set_alarm(batch, MOMENT_SECONDS + batch.expected.service_seconds, is_almost_back=False)

@@ -44,7 +44,7 @@ class BatchTimes:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class InferenceRequest:
     """One caller's images: filled result by result, done when the last is in or when nobody wants them any more."""
 
     num_items: int
@@ -112,7 +112,7 @@ class Item:
     """One image in the queue."""
 
     payload: bytes
-    call: Call
+    call: InferenceRequest
     index: int  # of its place in the call
     queued_at: float
 
@@ -137,7 +137,7 @@ class ItemQueue:
         """Return how many images wait."""
         return len(self._items)
 
-    def num_before(self, call: Call) -> int:
+    def num_before(self, call: InferenceRequest) -> int:
         """Return how many images would go before those of `call`."""
         return len(self._items) - self._place(call)
 
@@ -171,7 +171,7 @@ class ItemQueue:
         """Return for how many seconds the image that came first has waited; 0 when none waits."""
         return now - min((item.queued_at for item in self._items), default=now)
 
-    def _place(self, call: Call) -> int:
+    def _place(self, call: InferenceRequest) -> int:
         if not self._items or call.order < self._items[0].call.order:
             return 0  # nearly always: equal priorities, deadlines in the order of arrival
         return bisect_left(self._items, call.order, key=lambda item: item.call.order)

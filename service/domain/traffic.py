@@ -111,7 +111,7 @@ def slot_of_key(model: str, key: bytes) -> int:
     return int.from_bytes(digest) % NUM_SLOTS
 
 
-class Deck:
+class WeightedSplitter:
     """Deals slots to requests without a key: evenly over each hundred, in an order that nobody can foresee."""
 
     def __init__(self) -> None:

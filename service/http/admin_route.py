@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from service.admin.access import Access
-from service.admin.versions import Asked, Operations
+from service.admin.versions import AdminContext, Operations
 from service.domain.model_state import Entry
 from service.errors.admin import RevisionMissing
 from service.errors.request import ParameterInvalid
@@ -39,7 +39,7 @@ def admin_route(access: Access, operations: Operations, registry: Registry) -> t
         entry = Entry("unknown", route.name, path["model"], subject, reason)
         actor = await operations.noted(entry, who)
         entry = request.scope["state"]["entry"] = replace(entry, actor=actor)
-        request.scope["state"]["asked"] = Asked(actor, reason, await operations.noted(entry, on_what))
+        request.scope["state"]["asked"] = AdminContext(actor, reason, await operations.noted(entry, on_what))
 
     async def on_invalid(request: Request, error: RequestValidationError) -> None:
         await registry.refuse(request.scope["state"]["entry"], invalid(error))
@@ -47,9 +47,9 @@ def admin_route(access: Access, operations: Operations, registry: Registry) -> t
     return guarded_route(check, on_invalid)
 
 
-def asked(request: Request) -> Asked:
+def asked(request: Request) -> AdminContext:
     """Return who asks for a change and why."""
-    found: Asked = request.scope["state"]["asked"]
+    found: AdminContext = request.scope["state"]["asked"]
     return found
 
 

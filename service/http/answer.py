@@ -4,30 +4,30 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 
-from service.batching.queue import Call
+from service.batching.queue import InferenceRequest
 from service.domain.backend import ItemError, ItemResult, Ranking
 from service.errors.gateway import GatewayError
-from service.monitoring.signed_ids import NO_CLASS, Receipts
-from service.serving.model_version import Deployment
+from service.monitoring.signed_ids import NO_CLASS, PredictionIds
+from service.serving.model_version import ModelVersion
 
 MAX_CACHED_NAMES = 1024
 
 
-def issue_id(deployment: Deployment, call: Call, receipts: Receipts) -> str:
+def issue_id(model_version: ModelVersion, call: InferenceRequest, prediction_ids: PredictionIds) -> str:
     """Return the id of the answer to a call whose images are all answered."""
     best = [result.top_k[0][0] if isinstance(result, Ranking) else NO_CLASS for result in call.results]
-    return receipts.issue(deployment.receipt_name, best)
+    return prediction_ids.issue(model_version.target_bytes, best)
 
 
-def answer_body(deployment: Deployment, call: Call, answer_id: str) -> bytes:
+def answer_body(model_version: ModelVersion, call: InferenceRequest, answer_id: str) -> bytes:
     """Return the JSON document of a call whose images are all answered."""
-    labels = deployment.contract.quoted_classes
+    labels = model_version.contract.quoted_classes
     predictions = ",".join([_prediction(result, call.top_k, labels) for result in call.results])
-    named = _named(deployment.target.model, deployment.target.version)
+    named = _named(model_version.target.model, model_version.target.version)
     return f'{{"id":"{answer_id}",{named},"predictions":[{predictions}]}}'.encode()
 
 
-def answer_headers(deployment: Deployment, call: Call, num_bytes: int) -> list[tuple[bytes, bytes]]:
+def answer_headers(model_version: ModelVersion, call: InferenceRequest, num_bytes: int) -> list[tuple[bytes, bytes]]:
     """Return the headers that say which version answered, and how its images were batched."""
     queue_ms = f"{call.queue_seconds * 1000:.3f}"
     compute_ms = f"{call.compute_seconds * 1000:.3f}"
@@ -38,7 +38,7 @@ def answer_headers(deployment: Deployment, call: Call, num_bytes: int) -> list[t
     return [
         (b"content-type", b"application/json"),
         (b"content-length", str(num_bytes).encode()),
-        (b"x-model-version", deployment.target.version.encode()),
+        (b"x-model-version", model_version.target.version.encode()),
         (b"x-batch-size", str(call.largest_batch).encode()),
         (b"x-queue-ms", queue_ms.encode()),
         (b"server-timing", timing.encode()),

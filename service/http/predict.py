@@ -22,7 +22,7 @@ from service.http.problems import Answer, problem, problem_responses
 from service.http.request_context import CLIENT_CLOSED, AnyExchange, Exchange, WholeExchange
 from service.http.schemas.predict import PredictAnswer, PredictHeaders, PredictJson, PredictQuery
 from service.monitoring.prediction_log.records import PredictionLog
-from service.monitoring.signed_ids import Receipts
+from service.monitoring.signed_ids import PredictionIds
 from service.serving.router import Router
 from service.serving.shadow_traffic import Shadows
 from service.telemetry.labels import Rejection
@@ -107,13 +107,13 @@ class PredictApplication:
         self,
         router: Router,
         shadows: Shadows,
-        receipts: Receipts,
+        prediction_ids: PredictionIds,
         prediction_log: PredictionLog,
         access: Access,
         metrics: Metrics,
         limits: PredictLimits,
     ) -> None:
-        self._receipts = receipts
+        self._prediction_ids = prediction_ids
         self._prediction_log = prediction_log
         self._router = router
         self._shadows = shadows
@@ -179,19 +179,19 @@ class PredictApplication:
         if deadline_ms > self._limits.max_deadline_ms:
             allowed = self._limits.max_deadline_ms
             raise ParameterInvalid(f"X-Deadline-Ms is {deadline_ms}, at most {allowed} is allowed")
-        deployment = self._router.route(query.model, query.version, query.label, headers)
+        model_version = self._router.route(query.model, query.version, query.label, headers)
         return Prediction(
-            deployment,
-            min(query.top_k, len(deployment.contract.classes)),
+            model_version,
+            min(query.top_k, len(model_version.contract.classes)),
             started + deadline_ms / 1000,
             deadline_ms,
             asked.x_priority,
             self._limits.body.max_images,
             self._deadlines,
             self._shadows,
-            self._receipts,
+            self._prediction_ids,
             self._prediction_log,
-            self._shadows.chosen(deployment) if query.version is None is query.label else (),
+            self._shadows.chosen(model_version) if query.version is None is query.label else (),
         )
 
     def _answer(self, exchange: AnyExchange, prediction: Prediction) -> Answer:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 
 from service.batching.deadlines import Deadlines
-from service.batching.queue import Call
+from service.batching.queue import InferenceRequest
 from service.domain.backend import ItemError, Priority, Ranking
 from service.errors.gateway import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
 from service.errors.request import ImageRejected
@@ -18,9 +18,9 @@ from service.http.answer import answer_body, answer_headers, issue_id
 from service.http.body import RequestHeaders, split_body
 from service.http.problems import Answer
 from service.monitoring.prediction_log.records import PredictionLog
-from service.monitoring.signed_ids import Receipts
-from service.serving.model_version import Deployment
-from service.serving.shadow_traffic import Copied, Shadows
+from service.monitoring.signed_ids import PredictionIds
+from service.serving.model_version import ModelVersion
+from service.serving.shadow_traffic import MirroredRequest, Shadows
 from service.telemetry.labels import Outcome
 from service.telemetry.tracing import OpenSpan
 
@@ -33,7 +33,7 @@ COUNTED: frozenset[Outcome] = frozenset({"success", "server_error", "expired"})
 class Prediction:
     """One request whose head was accepted: `split` its body, `start` it, `conclude` it, then take its `answer`."""
 
-    _deployment: Deployment
+    _deployment: ModelVersion
     _top_k: int
     _deadline: float
     _deadline_ms: int
@@ -41,10 +41,10 @@ class Prediction:
     _max_images: int
     _deadlines: Deadlines
     _shadows: Shadows
-    _receipts: Receipts
+    _prediction_ids: PredictionIds
     _prediction_log: PredictionLog
-    _copied_to: Sequence[Deployment] = ()
-    _call: Call = field(init=False)
+    _copied_to: Sequence[ModelVersion] = ()
+    _call: InferenceRequest = field(init=False)
     _started: float = field(init=False)
     _seconds: float = field(init=False)
     _images: Images = ()  # kept for the copies and for the prediction log
@@ -69,7 +69,9 @@ class Prediction:
         self._started = time.monotonic()
         if self._copied_to or self._prediction_log.keeps_inputs:
             self._images = images
-        call = self._call = Call(len(images), self._top_k, self._deadline, on_end, self._priority, self.span)
+        call = self._call = InferenceRequest(
+            len(images), self._top_k, self._deadline, on_end, self._priority, self.span
+        )
         payloads = call.sift(images)
         if call.is_done:
             return
@@ -95,23 +97,25 @@ class Prediction:
         seconds = self._seconds = time.monotonic() - self._started
         metrics.seconds[outcome].observe(seconds)
         if outcome in COUNTED or isinstance(self.error, CircuitOpen):
-            self._deployment.tally.count(seconds, is_error=outcome != "success")
+            self._deployment.counts.count(seconds, is_error=outcome != "success")
         if outcome == "success":
             if seconds <= metrics.fast_seconds:
                 metrics.fast_requests.inc()
             metrics.queue_seconds.observe(call.queue_seconds)
             if self._copied_to:  # after the answer, which is written in this turn of the event loop
-                copied = Copied(self._deployment, call, self._images, seconds)
+                copied = MirroredRequest(self._deployment, call, self._images, seconds)
                 asyncio.get_running_loop().call_soon(self._shadows.copy, copied, self._copied_to)
 
     def answer(self) -> Answer:
         """Return the answer to a request that was concluded without an error."""
-        deployment, call = self._deployment, self._call
-        answer_id = issue_id(deployment, call, self._receipts)
-        body = answer_body(deployment, call, answer_id)
-        classes = deployment.contract.classes
-        self._prediction_log.answered(answer_id, deployment.target, classes, call.results, self._seconds, self._images)
-        return 200, answer_headers(deployment, call, len(body)), body
+        model_version, call = self._deployment, self._call
+        answer_id = issue_id(model_version, call, self._prediction_ids)
+        body = answer_body(model_version, call, answer_id)
+        classes = model_version.contract.classes
+        self._prediction_log.answered(
+            answer_id, model_version.target, classes, call.results, self._seconds, self._images
+        )
+        return 200, answer_headers(model_version, call, len(body)), body
 
     def _describe(self, span: OpenSpan) -> None:
         """Note on the request's span what became of its images."""
@@ -150,7 +154,7 @@ class Prediction:
         return {f"{name}_ms": round(seconds * 1000, 3) for name, seconds in parts.items()}
 
 
-def _why_none_is_answered(call: Call) -> GatewayError | None:
+def _why_none_is_answered(call: InferenceRequest) -> GatewayError | None:
     """Return what went wrong if no image has an answer: of a batch what the server did, of one image its own error."""
     if isinstance(call.results[0], Ranking) or any(isinstance(result, Ranking) for result in call.results):
         return None

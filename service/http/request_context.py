@@ -46,7 +46,7 @@ class Shortcut(Protocol):
         """Begin to answer a request whose body is there, and have `exchange.run` take every step that follows."""
 
 
-class Edge:
+class RequestMiddleware:
     """ASGI middleware around the whole application, and the way past ASGI for requests that come in one piece.
 
     `shortcuts` are applications by method and path that answer by themselves: the framework's routing and middleware
@@ -192,7 +192,7 @@ class AnyExchange:
 class WholeExchange(AnyExchange):
     """A request that came in one piece."""
 
-    def __init__(self, edge: Edge, request: WholeRequest) -> None:
+    def __init__(self, edge: RequestMiddleware, request: WholeRequest) -> None:
         head = request.head
         super().__init__(head.method, head.path, head.query_string, head.headers, request.fields)
         self.route = self.in_progress_as = head.path

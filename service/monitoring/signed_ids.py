@@ -22,12 +22,12 @@ LONGEST_ID = 4096
 ONE_CLASS = struct.Struct(">H")  # of the usual answer: packed in a quarter of the time
 
 
-class ReceiptInvalid(ValueError):
+class PredictionIdInvalid(ValueError):
     """The id was not made with this key."""
 
 
 @dataclass(frozen=True)
-class Receipt:
+class PredictionId:
     """What an id says of its answer."""
 
     target: Target
@@ -35,12 +35,12 @@ class Receipt:
     classes: Sequence[int | None]  # of each image the index of its class, None where it has none
 
 
-def receipt_name(target: Target) -> bytes:
+def target_bytes(target: Target) -> bytes:
     """Return a version's name as ids have it; made once, since every answer needs it."""
     return b"%b\0%b\0" % (target.model.encode(), target.version.encode())
 
 
-class Receipts:
+class PredictionIds:
     """Issues ids and reads them back; the key is set once the database has told it."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -63,24 +63,24 @@ class Receipts:
         )
         return (payload + self._signature(payload)).hex()
 
-    def read(self, text: str) -> Receipt:
+    def read(self, text: str) -> PredictionId:
         """Return what an id says.
 
         Raises:
-            ReceiptInvalid: it is none of ours.
+            PredictionIdInvalid: it is none of ours.
         """
         try:
             signed = bytes.fromhex(text[:LONGEST_ID])
         except ValueError as error:
-            raise ReceiptInvalid from error
+            raise PredictionIdInvalid from error
         payload, signature = signed[:-SIGNATURE_BYTES], signed[-SIGNATURE_BYTES:]
         # Reading passes over spaces and capitals: one answer would have many ids.
         if text != signed.hex() or not hmac.compare_digest(signature, self._signature(payload)):
-            raise ReceiptInvalid
+            raise PredictionIdInvalid
         model, version, packed = payload[TIME_BYTES + RANDOM_BYTES :].split(b"\0", 2)
         indices = struct.unpack(f">{len(packed) // 2}H", packed)
         classes = [None if index == NO_CLASS else index for index in indices]
-        return Receipt(Target(model.decode(), version.decode()), int.from_bytes(payload[:TIME_BYTES]), classes)
+        return PredictionId(Target(model.decode(), version.decode()), int.from_bytes(payload[:TIME_BYTES]), classes)
 
     def _signature(self, payload: bytes) -> bytes:
         signer = self._signer.copy()  # cheaper than to begin with the key each time

@@ -25,7 +25,7 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Beat:
+class Heartbeat:
     """What a gateway tells the others: the revisions that it routes by, and what it drains."""
 
     number: int
@@ -107,18 +107,18 @@ class Ledger:
         with self._database.writing() as connection:
             connection.execute(delete(leases).where(leases.c.name == name, leases.c.holder == self._gateway))
 
-    def beat(self, beat: Beat) -> None:
+    def beat(self, beat: Heartbeat) -> None:
         """Tell the other gateways about this one."""
         document: dict[str, object] = {"number": beat.number, "seen": beat.seen, "busy": beat.busy}
         self._put(gateways, {"gateway": self._gateway}, document)
 
-    def beats(self) -> dict[str, Beat]:
+    def beats(self) -> dict[str, Heartbeat]:
         """Return the last word of every gateway, those that were killed included."""
         with self._database.reading() as connection:
             rows = connection.execute(select(gateways)).all()
         found = {row.gateway: json.loads(row.document) for row in rows}
         return {
-            name: Beat(each["number"], each["seen"], [(model, version) for model, version in each["busy"]])
+            name: Heartbeat(each["number"], each["seen"], [(model, version) for model, version in each["busy"]])
             for name, each in found.items()
         }
 

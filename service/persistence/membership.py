@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from service.domain.backend import Target
 from service.domain.model_state import ModelState
 from service.errors.admin import StateUnavailable
-from service.persistence.ledger import Beat, Ledger
+from service.persistence.ledger import Heartbeat, Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -26,11 +26,11 @@ LOOK_SECONDS = 0.1
 
 @dataclass
 class _Heard:
-    beat: Beat
+    beat: Heartbeat
     at: float
 
 
-class Peers:
+class Membership:
     """Tells the other gateways about this one, and hears of them."""
 
     def __init__(self, ledger: Ledger, gateway: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -86,7 +86,7 @@ class Peers:
                 logger.info("%s is still in use by %s", target, ", ".join(late))
             await asyncio.sleep(LOOK_SECONDS)
 
-    def _live(self, beats: Mapping[str, Beat]) -> Mapping[str, Beat]:
+    def _live(self, beats: Mapping[str, Heartbeat]) -> Mapping[str, Heartbeat]:
         """Return the beats of the gateways that are there."""
         now = self._clock()
         self._heard = {name: heard for name, heard in self._heard.items() if name in beats}
@@ -119,9 +119,9 @@ class Peers:
     async def _beat(self) -> None:
         async with self._beating:
             self._number += 1
-            beat = Beat(self._number, dict(self._seen), sorted((t.model, t.version) for t in self._busy))
+            beat = Heartbeat(self._number, dict(self._seen), sorted((t.model, t.version) for t in self._busy))
             await asyncio.to_thread(self._ledger.beat, beat)
 
 
-def _is_free(beat: Beat, target: Target, revision: int) -> bool:
+def _is_free(beat: Heartbeat, target: Target, revision: int) -> bool:
     return beat.seen.get(target.model, revision) >= revision and (target.model, target.version) not in beat.busy

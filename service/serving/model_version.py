@@ -15,7 +15,7 @@ from service.domain.backend import Backend, BatchOptions, ItemError, ModelContro
 from service.domain.contract import Contract
 from service.errors.gateway import AlreadyRegistered, BackendUnavailable, NotReady
 from service.monitoring.drift_monitor import Quality
-from service.monitoring.signed_ids import receipt_name
+from service.monitoring.signed_ids import target_bytes
 from service.telemetry.version_metrics import VersionMetrics
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class SelfCheckFailed(Exception):
 
 
 @dataclass
-class Tally:
+class RequestCounts:
     """What became of a version's requests, counted since it was loaded; who wants a period takes differences."""
 
     slow_seconds: float = math.inf
@@ -53,7 +53,7 @@ class Tally:
         self.num_wrong += not is_correct
 
 
-class Deployment:
+class ModelVersion:
     """A version that is wanted: what is known of it, whether it may be asked, and the batcher that asks it."""
 
     def __init__(
@@ -64,14 +64,14 @@ class Deployment:
         self.batcher = batcher
         self.metrics = metrics
         self.target = archive.target
-        self.receipt_name = receipt_name(archive.target)
+        self.target_bytes = target_bytes(archive.target)
         self.state: State = "waiting"
         self.reason = "it has not been loaded yet"
         self.num_failures = 0
         self.has_settled = False  # has been ready, or has failed to be
         self.retry_at = 0.0  # time.monotonic(); after a load that failed
         self.resize_at = 0.0  # time.monotonic(); after somebody else's scaling was undone
-        self.tally = Tally()
+        self.counts = RequestCounts()
         self.quality: Quality | None = None  # from when the contract is known
         self.num_workers = num_workers  # that are wanted
         self.num_workers_used = 0  # that the batcher reckons with

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from service.domain.traffic import NUM_SLOTS, Deck, Policy, slot_of_key
+from service.domain.traffic import NUM_SLOTS, Policy, WeightedSplitter, slot_of_key
 from service.errors.admin import LabelNotFound
 from service.errors.gateway import NotReady
 from service.errors.request import ModelNotFound, ParameterInvalid, VersionNotFound
 from service.persistence.registry import Registry
-from service.serving.model_version import Deployment
-from service.serving.reconciler import Fleet
+from service.serving.model_version import ModelVersion
+from service.serving.reconciler import Reconciler
 
 # Slots of a version that is not ready lie side by side; a step that shares no divisor with their number scatters them
 # evenly over the versions that are.
@@ -18,11 +18,11 @@ SCATTER = 6_367
 class Router:
     """Chooses the version of a request; reads what is in memory, waits for nothing."""
 
-    def __init__(self, fleet: Fleet, registry: Registry, default_model: str | None) -> None:
-        self._fleet = fleet
+    def __init__(self, reconciler: Reconciler, registry: Registry, default_model: str | None) -> None:
+        self._reconciler = reconciler
         self._registry = registry
         self._default_model = default_model
-        self._decks: dict[str, Deck] = {}
+        self._decks: dict[str, WeightedSplitter] = {}
 
     def default_models(self) -> Sequence[str]:
         """Return the model of a request that names none; all of them if there are several and none is the default.
@@ -30,14 +30,14 @@ class Router:
         Raises:
             NotReady: no model is known yet.
         """
-        models = self._fleet.view.deployments
+        models = self._reconciler.view.model_versions
         if not models:
-            raise NotReady(self._fleet.view.waiting_for)
+            raise NotReady(self._reconciler.view.waiting_for)
         return sorted(models) if self._default_model is None else [self._default_model]
 
     def route(
         self, model: str | None, version: str | None, label: str | None, headers: Mapping[bytes, bytes]
-    ) -> Deployment:
+    ) -> ModelVersion:
         """Return the ready version that a request means: the one that it names, or has a label, or the traffic's.
 
         Raises:
@@ -54,21 +54,21 @@ class Router:
         versions = self.versions(name)
         if version not in versions:
             raise VersionNotFound(name, version, list(versions))
-        deployment = versions[version]
-        deployment.require_ready()
-        return deployment
+        model_version = versions[version]
+        model_version.require_ready()
+        return model_version
 
-    def versions(self, model: str) -> Mapping[str, Deployment]:
+    def versions(self, model: str) -> Mapping[str, ModelVersion]:
         """Return the versions of a model, ready or not, most traffic first.
 
         Raises:
             ModelNotFound: there is no such model.
             NotReady: there is none at all yet.
         """
-        models = self._fleet.view.deployments
+        models = self._reconciler.view.model_versions
         if model not in models:
             if not models:
-                raise NotReady(self._fleet.view.waiting_for)
+                raise NotReady(self._reconciler.view.waiting_for)
             raise ModelNotFound(model, sorted(models))
         return models[model]
 
@@ -77,11 +77,11 @@ class Router:
 
         Those who share the traffic would else stand in for it, and callers with a key change version for a while.
         """
-        deployments = self.versions(model)
+        model_versions = self.versions(model)
         policy = self._registry.models[model].policy
         for version in () if policy is None else policy.owned:
-            if version in deployments and not deployments[version].has_settled:
-                deployments[version].require_ready()
+            if version in model_versions and not model_versions[version].has_settled:
+                model_versions[version].require_ready()
         self._by_traffic(model, {})
 
     def _name(self, model: str | None) -> str:
@@ -99,8 +99,8 @@ class Router:
             raise LabelNotFound(model, label, sorted(labels))
         return labels[label]
 
-    def _by_traffic(self, model: str, headers: Mapping[bytes, bytes]) -> Deployment:
-        deployments = self.versions(model)
+    def _by_traffic(self, model: str, headers: Mapping[bytes, bytes]) -> ModelVersion:
+        model_versions = self.versions(model)
         policy = self._registry.models[model].policy
         if policy is None:
             raise NotReady(f"no version of {model} has traffic yet")
@@ -109,10 +109,10 @@ class Router:
         else:
             slot = self._slot(model, policy, headers)
             version = policy.table[slot]
-        deployment = deployments.get(version)
-        if deployment is not None and deployment.is_answering:
-            return deployment
-        return _instead(model, policy, deployments, slot)
+        model_version = model_versions.get(version)
+        if model_version is not None and model_version.is_answering:
+            return model_version
+        return _instead(model, policy, model_versions, slot)
 
     def _slot(self, model: str, policy: Policy, headers: Mapping[bytes, bytes]) -> int:
         key = None if policy.sticky_key is None else headers.get(policy.sticky_key)
@@ -120,26 +120,26 @@ class Router:
             return slot_of_key(model, key)
         deck = self._decks.get(model)
         if deck is None:
-            deck = self._decks[model] = Deck()
+            deck = self._decks[model] = WeightedSplitter()
         return deck.draw()
 
 
-def _instead(model: str, policy: Policy, deployments: Mapping[str, Deployment], slot: int) -> Deployment:
+def _instead(model: str, policy: Policy, model_versions: Mapping[str, ModelVersion], slot: int) -> ModelVersion:
     """Return the version that stands in for one that is not ready: by the weights of those that are."""
     ready = {
         version: weight
         for version, weight in policy.weights.items()
-        if (deployment := deployments.get(version)) is not None and deployment.is_answering
+        if (model_version := model_versions.get(version)) is not None and model_version.is_answering
     }
     if not ready:
         for version in policy.owned:
-            if version in deployments:
-                deployments[version].require_ready()
-                return deployments[version]  # cut off for a moment, as it will say itself
+            if version in model_versions:
+                model_versions[version].require_ready()
+                return model_versions[version]  # cut off for a moment, as it will say itself
         raise NotReady(f"no version of {model} that has traffic is loaded")
     place = (slot * SCATTER % NUM_SLOTS) / NUM_SLOTS * sum(ready.values())
     for version, weight in ready.items():
         place -= weight
         if place < 0:
-            return deployments[version]
-    return deployments[version]
+            return model_versions[version]
+    return model_versions[version]

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from statistics import median, median_low
 
 from service.batching.deadlines import Deadlines
-from service.batching.queue import Call
+from service.batching.queue import InferenceRequest
 from service.domain.backend import ItemError, Ranking, Target
 from service.errors.gateway import GatewayError
 from service.persistence.registry import Registry
-from service.serving.model_version import Deployment
-from service.serving.reconciler import Fleet
+from service.serving.model_version import ModelVersion
+from service.serving.reconciler import Reconciler
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import ShadowMetrics
 
@@ -63,11 +63,11 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class MirroredRequest:
     """A request that was answered."""
 
-    primary: Deployment
-    call: Call
+    primary: ModelVersion
+    call: InferenceRequest
     images: Sequence[bytes | ItemError]
     seconds: float  # that it took
 
@@ -75,16 +75,16 @@ class Copied:
 class Shadows:
     """Sends the copies and keeps what came of them."""
 
-    def __init__(self, fleet: Fleet, registry: Registry, metrics: Metrics, deadline_ms: int) -> None:
-        self._fleet = fleet
+    def __init__(self, reconciler: Reconciler, registry: Registry, metrics: Metrics, deadline_ms: int) -> None:
+        self._reconciler = reconciler
         self._registry = registry
         self._metrics = metrics
         self._deadline_ms = deadline_ms
         self._deadlines = Deadlines()
         self._random = random.Random()  # noqa: S311 - a choice of samples is no secret
-        self._lanes: dict[tuple[Target, Target], _Lane] = {}
+        self._lanes: dict[tuple[Target, Target], _ShadowStream] = {}
 
-    def chosen(self, primary: Deployment) -> Sequence[Deployment]:
+    def chosen(self, primary: ModelVersion) -> Sequence[ModelVersion]:
         """Return the versions that get a copy of a request that `primary` is to answer."""
         target = primary.target
         state = self._registry.models[target.model]
@@ -97,12 +97,12 @@ class Shadows:
         found = []
         for version, percent in shares.items():
             if version != target.version and self._random.random() * 100 < percent:
-                shadow = self._fleet.find(Target(target.model, version))
+                shadow = self._reconciler.find(Target(target.model, version))
                 if shadow is not None and shadow.state == "ready":
                     found.append(shadow)
         return found
 
-    def copy(self, copied: Copied, shadows: Sequence[Deployment]) -> None:
+    def copy(self, copied: MirroredRequest, shadows: Sequence[ModelVersion]) -> None:
         """Have a copy of an answered request sent to each of `shadows`, when that harms nobody."""
         for shadow in shadows:
             self._lane(copied.primary, shadow).add(copied)
@@ -116,23 +116,25 @@ class Shadows:
         """Return the comparisons of a model's versions."""
         return [lane.comparison for (primary, _), lane in self._lanes.items() if primary.model == model]
 
-    def _lane(self, primary: Deployment, shadow: Deployment) -> "_Lane":
+    def _lane(self, primary: ModelVersion, shadow: ModelVersion) -> "_ShadowStream":
         key = primary.target, shadow.target
         lane = self._lanes.get(key)
         if lane is None or lane.primary is not primary or lane.shadow is not shadow:  # one of them was loaded anew
             comparison = Comparison(primary.target.version, shadow.target.version) if lane is None else lane.comparison
             metrics = ShadowMetrics(self._metrics, shadow.target, primary.target.version)
-            lane = self._lanes[key] = _Lane(primary, shadow, comparison, metrics, self._deadlines, self._deadline_ms)
+            lane = self._lanes[key] = _ShadowStream(
+                primary, shadow, comparison, metrics, self._deadlines, self._deadline_ms
+            )
         return lane
 
 
-class _Lane:
+class _ShadowStream:
     """The copies of one version's requests for another: one under way at a time."""
 
     def __init__(
         self,
-        primary: Deployment,
-        shadow: Deployment,
+        primary: ModelVersion,
+        shadow: ModelVersion,
         comparison: Comparison,
         metrics: ShadowMetrics,
         deadlines: Deadlines,
@@ -144,7 +146,7 @@ class _Lane:
         self._metrics = metrics
         self._deadlines = deadlines
         self._deadline_ms = deadline_ms
-        self._waiting: deque[Copied] = deque()
+        self._waiting: deque[MirroredRequest] = deque()
         self._is_running = False
         self._timer: asyncio.TimerHandle | None = None
         self._num_calls = 0  # of the version that answers, when the timer was set
@@ -153,7 +155,7 @@ class _Lane:
         self._credit_seconds = MOST_CREDIT_SECONDS
         self._credit_at = time.monotonic()
 
-    def add(self, copied: Copied) -> None:
+    def add(self, copied: MirroredRequest) -> None:
         """Take a copy."""
         if len(self._waiting) >= MOST_WAITING:
             self._waiting.popleft()
@@ -187,7 +189,7 @@ class _Lane:
         self._credit_seconds -= self._cost_seconds
         return True
 
-    def _send(self, copied: Copied) -> None:
+    def _send(self, copied: MirroredRequest) -> None:
         images = copied.images
         started = time.monotonic()
         loop = asyncio.get_running_loop()
@@ -197,7 +199,7 @@ class _Lane:
             loop.call_soon(self._compare, copied, call, started)
 
         num_classes = len(self.shadow.contract.classes)
-        call = Call(len(images), num_classes, started + self._deadline_ms / 1000, ended, "low")
+        call = InferenceRequest(len(images), num_classes, started + self._deadline_ms / 1000, ended, "low")
         self._is_running = True
         payloads = call.sift(images)
         if call.is_done:
@@ -210,7 +212,7 @@ class _Lane:
         else:
             self._deadlines.watch(call, self._deadline_ms)
 
-    def _compare(self, copied: Copied, call: Call, started: float) -> None:
+    def _compare(self, copied: MirroredRequest, call: InferenceRequest, started: float) -> None:
         self._is_running = False
         seconds = time.monotonic() - started
         self._costs.append(seconds)
@@ -226,7 +228,7 @@ class _Lane:
         else:
             self._wait()
 
-    def _note(self, copied: Copied, call: Call, later_seconds: float) -> None:
+    def _note(self, copied: MirroredRequest, call: InferenceRequest, later_seconds: float) -> None:
         comparison, metrics = self.comparison, self._metrics
         comparison.num_requests += 1
         comparison.latency_differences.append(later_seconds)
@@ -248,11 +250,11 @@ class _Lane:
         self._metrics.requests["shed"].inc()
 
 
-def _by_name(result: object, deployment: Deployment, top_k: int | None = None) -> Mapping[str, float] | None:
+def _by_name(result: object, model_version: ModelVersion, top_k: int | None = None) -> Mapping[str, float] | None:
     """Return an image's probabilities by class, best first; None where it has an error instead."""
     if not isinstance(result, Ranking):
         return None
-    return {deployment.contract.classes[index]: probability for index, probability in result.top_k[:top_k]}
+    return {model_version.contract.classes[index]: probability for index, probability in result.top_k[:top_k]}
 
 
 def _difference(ours: Mapping[str, float] | None, theirs: Mapping[str, float] | None) -> tuple[bool, float]:

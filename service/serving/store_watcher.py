@@ -43,7 +43,7 @@ def noticed(state: ModelState, archives: Sequence[Archive], *, may_replace: bool
     return replace(state, versions=versions, policy=policy)
 
 
-class StoreWatch:
+class ModelStoreWatcher:
     """Looks into the model store when the gateway starts, then as often as the settings say, and registers the new."""
 
     def __init__(self, settings: Settings, registry: Registry) -> None:

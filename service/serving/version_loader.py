@@ -14,7 +14,7 @@ from service.domain.contract import Contract
 from service.errors.gateway import BackendError
 from service.monitoring.drift import DriftLimits
 from service.monitoring.drift_monitor import Quality
-from service.serving.model_version import Deployment
+from service.serving.model_version import ModelVersion
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import QualityMetrics, VersionMetrics
 
@@ -24,7 +24,7 @@ LONGEST_RETRY_SECONDS = 60.0
 
 
 class Lifecycle:
-    """Makes deployments and moves them through their states, by way of the backend."""
+    """Makes model_versions and moves them through their states, by way of the backend."""
 
     def __init__(self, settings: Settings, backend: Backend, control: ModelControl, metrics: Metrics) -> None:
         self._settings = settings
@@ -32,77 +32,79 @@ class Lifecycle:
         self._control = control
         self._metrics = metrics
 
-    def new(self, archive: Archive, num_workers: int | None) -> Deployment:
-        """Return a deployment of which nothing has been done yet; None takes as many workers as the settings say."""
+    def new(self, archive: Archive, num_workers: int | None) -> ModelVersion:
+        """Return a model_version of which nothing has been done yet; None takes as many workers as the settings say."""
         metrics = VersionMetrics(self._metrics, archive.target)
         batcher = Batcher(archive.target, self._backend, _limits(self._settings), metrics)
         unknown = Contract.unknown(archive.model, archive.version)
-        return Deployment(archive, unknown, batcher, metrics, num_workers or self._settings.workers_per_version)
+        return ModelVersion(archive, unknown, batcher, metrics, num_workers or self._settings.workers_per_version)
 
-    async def open(self, deployment: Deployment) -> None:
+    async def open(self, model_version: ModelVersion) -> None:
         """Read the archive's contract.
 
         Raises:
             StoreError: it is not the archive that the manifest promises.
         """
-        archive = deployment.archive
-        deployment.contract = await asyncio.to_thread(open_archive, self._settings.model_store, archive)
-        precision = str(deployment.contract.document.get("precision", ""))
-        deployment.metrics.info.info({"precision": precision, "sha256": archive.sha256})
-        self._watch(deployment)
+        archive = model_version.archive
+        model_version.contract = await asyncio.to_thread(open_archive, self._settings.model_store, archive)
+        precision = str(model_version.contract.document.get("precision", ""))
+        model_version.metrics.info.info({"precision": precision, "sha256": archive.sha256})
+        self._watch(model_version)
 
-    async def load(self, deployment: Deployment, status: VersionStatus | None) -> None:
+    async def load(self, model_version: ModelVersion, status: VersionStatus | None) -> None:
         """Have the version loaded and checked; `status` is what the backend has of it now.
 
         Raises:
             BackendError, SelfCheckFailed: it is not ready after all.
         """
         started = time.monotonic()
-        deployment.become("loading", f"the model server loads {deployment.archive.file}, then its answers are checked")
+        model_version.become(
+            "loading", f"the model server loads {model_version.archive.file}, then its answers are checked"
+        )
         timeout_seconds = self._settings.backend_timeout_ms / 1000
-        await deployment.bring_up(self._control, self._backend, status, timeout_seconds=timeout_seconds)
-        deployment.metrics.load_seconds.set(time.monotonic() - started)
-        deployment.num_failures = 0
-        deployment.become("ready")
+        await model_version.bring_up(self._control, self._backend, status, timeout_seconds=timeout_seconds)
+        model_version.metrics.load_seconds.set(time.monotonic() - started)
+        model_version.num_failures = 0
+        model_version.become("ready")
         # Others may take minutes to load before the next round would show its workers.
         with suppress(BackendError):
-            if (now := (await self._control.survey()).get(deployment.target)) is not None:
-                deployment.show(now)
+            if (now := (await self._control.survey()).get(model_version.target)) is not None:
+                model_version.show(now)
 
-    def failed(self, deployment: Deployment, reason: str) -> None:
+    def failed(self, model_version: ModelVersion, reason: str) -> None:
         """Take in that opening or loading failed, and how long to leave it alone."""
-        deployment.retry_at = time.monotonic() + min(2.0**deployment.num_failures, LONGEST_RETRY_SECONDS)
-        deployment.num_failures += 1
-        deployment.become("failed", reason)
+        model_version.retry_at = time.monotonic() + min(2.0**model_version.num_failures, LONGEST_RETRY_SECONDS)
+        model_version.num_failures += 1
+        model_version.become("failed", reason)
 
-    async def scale(self, deployment: Deployment, num_workers: int) -> None:
+    async def scale(self, model_version: ModelVersion, num_workers: int) -> None:
         """Give the version another number of workers.
 
         Raises:
             BackendError: the backend does not do it.
         """
-        await self._control.scale(deployment.target, num_workers)
-        deployment.num_workers = num_workers
-        deployment.use(num_workers, self._backend)
+        await self._control.scale(model_version.target, num_workers)
+        model_version.num_workers = num_workers
+        model_version.use(num_workers, self._backend)
 
-    async def keep_size(self, deployment: Deployment, status: VersionStatus) -> None:
+    async def keep_size(self, model_version: ModelVersion, status: VersionStatus) -> None:
         """Undo what somebody else did to the number of workers, once in a while: they may do it again."""
         now = time.monotonic()
-        if status.num_workers_wanted == deployment.num_workers:
-            if deployment.num_workers_used != deployment.num_workers:  # another gateway has scaled it
-                deployment.use(deployment.num_workers, self._backend)
-        elif now >= deployment.resize_at:
-            deployment.resize_at = now + LONGEST_RETRY_SECONDS
-            found, wanted = status.num_workers_wanted, deployment.num_workers
-            logger.warning("%s has %d workers; wanted are %d", deployment.target, found, wanted)
+        if status.num_workers_wanted == model_version.num_workers:
+            if model_version.num_workers_used != model_version.num_workers:  # another gateway has scaled it
+                model_version.use(model_version.num_workers, self._backend)
+        elif now >= model_version.resize_at:
+            model_version.resize_at = now + LONGEST_RETRY_SECONDS
+            found, wanted = status.num_workers_wanted, model_version.num_workers
+            logger.warning("%s has %d workers; wanted are %d", model_version.target, found, wanted)
             try:
-                await self.scale(deployment, wanted)
+                await self.scale(model_version, wanted)
             except BackendError as error:
-                logger.warning("%s cannot be scaled: %s", deployment.target, error)
+                logger.warning("%s cannot be scaled: %s", model_version.target, error)
 
-    async def drain(self, deployment: Deployment) -> None:
+    async def drain(self, model_version: ModelVersion) -> None:
         """Answer what was let in, and let nothing more in."""
-        await deployment.drain(self._settings.drain_seconds)
+        await model_version.drain(self._settings.drain_seconds)
 
     async def unload(self, target: Target) -> None:
         """Have the backend forget a version, if it has it.
@@ -113,21 +115,21 @@ class Lifecycle:
         if target in await self._control.survey():
             await self._control.unload(target)
 
-    def forget(self, deployment: Deployment) -> None:
+    def forget(self, model_version: ModelVersion) -> None:
         """Take back what a version that is gone has among the metrics."""
-        if deployment.quality is not None:
-            deployment.quality.close()
-        self._metrics.forget(deployment.target)
+        if model_version.quality is not None:
+            model_version.quality.close()
+        self._metrics.forget(model_version.target)
 
-    def _watch(self, deployment: Deployment) -> None:
+    def _watch(self, model_version: ModelVersion) -> None:
         """Have the version's answers compared with what its contract promises."""
-        settings, target, contract = self._settings, deployment.target, deployment.contract
+        settings, target, contract = self._settings, model_version.target, model_version.contract
         limits = DriftLimits(
             settings.drift_window_items, settings.drift_class_threshold, settings.drift_confidence_threshold
         )
         metrics = QualityMetrics(self._metrics, target, contract.classes)
-        deployment.quality = Quality(target, contract, limits, metrics)
-        deployment.batcher.watch = deployment.quality.take
+        model_version.quality = Quality(target, contract, limits, metrics)
+        model_version.batcher.watch = model_version.quality.take
         if contract.reference is None:
             logger.info("%s: its contract has no reference, so drift is not measured", target)
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from service.admin.status.readings import Buckets, VersionReading, quantile, together, value
 from service.domain.model_state import ModelState
-from service.serving.model_version import Deployment
+from service.serving.model_version import ModelVersion
 
 SHARES = (0.5, 0.95, 0.99)
 
 
 def shown_version(
-    deployment: Deployment,
+    model_version: ModelVersion,
     state: ModelState,
     counted: VersionReading,
     seconds: float,
@@ -20,14 +20,14 @@ def shown_version(
     drift: Mapping[str, float],
 ) -> dict[str, Any]:
     """Return how a version is, and the rates of what was `counted` within `seconds`."""
-    target, metrics, policy = deployment.target, deployment.metrics, state.policy
+    target, metrics, policy = model_version.target, model_version.metrics, state.policy
     rates = per_second(counted.outcomes, seconds)
     return {
         "name": str(target),
         "model": target.model,
         "version": target.version,
-        "state": deployment.state,
-        "reason": deployment.reason,
+        "state": model_version.state,
+        "reason": model_version.reason,
         "weight": 0.0 if policy is None else policy.weights.get(target.version, 0.0),
         "shadow": 0.0 if policy is None else policy.shadows.get(target.version, 0.0),
         "labels": sorted(label for label, version in state.labels.items() if version == target.version),
@@ -42,8 +42,8 @@ def shown_version(
         "oldest_ms": value(metrics.queue_oldest_age) * 1000,
         "in_flight": value(metrics.in_flight_batches),
         "workers": {name: num for name, child in metrics.workers.items() if (num := value(child))},
-        "num_workers": deployment.num_workers,
-        "is_cut_off": deployment.batcher.is_cut_off,
+        "num_workers": model_version.num_workers,
+        "is_cut_off": model_version.batcher.is_cut_off,
         "drift": drift,
     }
 

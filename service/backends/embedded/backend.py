@@ -18,7 +18,7 @@ from service.backends.embedded.cores import CoreKeeper
 from service.backends.embedded.folder import PrivateFolder, sweep
 from service.backends.embedded.process import Launcher
 from service.backends.embedded.spare import Spares
-from service.backends.embedded.worker_pool import DRAIN_SECONDS, Version
+from service.backends.embedded.worker_pool import DRAIN_SECONDS, WorkerPool
 from service.backends.torchserve.packing import OPTIONS_KEY, item_keys, pack_options, parse_answer
 from service.config.settings import Settings
 from service.domain.archive import StoreError
@@ -39,7 +39,7 @@ class Workers:
         launcher = Launcher(settings.worker_python or sys.executable, settings.threads_per_worker, os.environ)
         self._spares = Spares(launcher, self._folder)
         self._cores = CoreKeeper(settings.threads_per_worker, sorted(os.sched_getaffinity(0)))
-        self._versions: dict[Target, Version] = {}
+        self._versions: dict[Target, WorkerPool] = {}
         self._loading: set[Target] = set()
         self._num_loads = 0
         self._watch: asyncio.Task[None] | None = None
@@ -124,7 +124,7 @@ class Workers:
         await asyncio.gather(self._spares.close(), *(version.close(0) for version in versions.values()))
         await asyncio.to_thread(self._folder.remove)
 
-    def _version(self, target: Target) -> Version:
+    def _version(self, target: Target) -> WorkerPool:
         version = self._versions.get(target)
         if version is None:
             raise BackendUnavailable(f"{target} is not loaded")
@@ -138,10 +138,10 @@ class Workers:
 
     async def _load_from(self, path: Path, folder: Path, target: Target, num_workers: int) -> None:
         """Unpack and start; what fails leaves nothing behind."""
-        version: Version | None = None
+        version: WorkerPool | None = None
         try:
             archive = await self._unpack(path, folder, target)
-            version = Version(target, archive, self._spares, self._metrics, self._settings)
+            version = WorkerPool(target, archive, self._spares, self._metrics, self._settings)
             self._versions[target] = version
             await version.resize(num_workers)
         except BaseException:

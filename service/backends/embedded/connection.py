@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from service.backends.embedded.wire import Answer, WireError, take_answer
+from service.backends.embedded.wire import WireError, WorkerAnswer, take_answer
 
 READ_BYTES = 64 * 1024
 # A batch of small images goes into the kernel's buffer at once; the kernel may allow less.
@@ -21,7 +21,9 @@ MOST_PIECES_AT_ONCE = 1024  # IOV_MAX
 class Connection:
     """Sends commands, reads answers; `on_end` comes last and once, with what was wrong or nothing."""
 
-    def __init__(self, end: socket.socket, on_answer: Callable[[Answer], None], on_end: Callable[[str], None]) -> None:
+    def __init__(
+        self, end: socket.socket, on_answer: Callable[[WorkerAnswer], None], on_end: Callable[[str], None]
+    ) -> None:
         self._socket = end
         self._on_answer = on_answer
         self._on_end = on_end

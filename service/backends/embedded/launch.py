@@ -130,7 +130,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def serve(connection: Connection) -> None:
-    """Answer the gateway until it closes the connection."""
+    """WorkerAnswer the gateway until it closes the connection."""
     import ts  # noqa: PLC0415 - the kernel is asked first: this takes seconds
     from ts import model_service_worker, service  # noqa: PLC0415
     from ts.model_loader import ModelLoaderFactory  # noqa: PLC0415

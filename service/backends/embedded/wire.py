@@ -21,7 +21,7 @@ class WireError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WorkerAnswer:
     """What a worker says to one command; a load has no request in it, a batch exactly one."""
 
     code: int
@@ -71,7 +71,7 @@ def _text(text: str) -> bytes:
     return _INT.pack(len(encoded)) + encoded
 
 
-def take_answer(received: bytearray) -> Answer | None:
+def take_answer(received: bytearray) -> WorkerAnswer | None:
     """Remove the first answer from `received` and return it; None while it is not whole.
 
     Raises:
@@ -88,11 +88,11 @@ def take_answer(received: bytearray) -> Answer | None:
     return answer
 
 
-def _read_answer(cursor: "_Cursor") -> Answer:
+def _read_answer(cursor: "_Cursor") -> WorkerAnswer:
     code, message = cursor.integer(), cursor.text()
     length = cursor.integer()
     if length == -1:
-        return Answer(code, message)
+        return WorkerAnswer(code, message)
     name = cursor.take(_bounded(length, MAX_TEXT_BYTES))
     cursor.text()  # its content type
     status = cursor.integer()
@@ -105,7 +105,7 @@ def _read_answer(cursor: "_Cursor") -> Answer:
         raise WireError("it answers more than was asked")
     if not name.isdigit():
         raise WireError(f"it answers {name[:100]!r}, which is no number of a request")
-    return Answer(code, message, int(name), status, body)
+    return WorkerAnswer(code, message, int(name), status, body)
 
 
 def _bounded(value: int, largest: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from service.backends.embedded.archive import Unpacked
 from service.backends.embedded.connection import Connection
 from service.backends.embedded.process import Launcher, Process
-from service.backends.embedded.wire import Answer, pack_load
+from service.backends.embedded.wire import WorkerAnswer, pack_load
 from service.errors.gateway import BackendError, BackendFailed, BackendTimeout, BackendUnavailable, WorkerDied
 
 # The names are TorchServe's.
@@ -26,17 +26,17 @@ EXIT_SECONDS = 2.0
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class WorkerRequest:
     """One command on its way to an answer."""
 
     number: int
     pieces: Sequence[bytes]
     timeout_seconds: float  # from when it is the first in its worker
     expected_seconds: float  # that it should keep its worker; 0 where nobody knows
-    future: "asyncio.Future[Answer]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    future: "asyncio.Future[WorkerAnswer]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def fail(self, error: BackendError) -> None:
-        """Answer whoever still waits with an error."""
+        """WorkerAnswer whoever still waits with an error."""
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -49,8 +49,8 @@ class Worker:
         self._connection: Connection | None = None
         self._timer: asyncio.TimerHandle | None = None  # rings when the first batch may be late, or before
         self._rings_at = 0.0
-        self._load: asyncio.Future[Answer] | None = None
-        self._in_flight: deque[Batch] = deque()
+        self._load: asyncio.Future[WorkerAnswer] | None = None
+        self._in_flight: deque[WorkerRequest] = deque()
         self._socket_ended = False
         self.state: State = "loading"
         self.first_since = 0.0  # when the batch that runs became the first
@@ -59,7 +59,7 @@ class Worker:
         self.description: dict[str, Any] = {}
         self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self.on_change: Callable[[], None] = lambda: None
-        self.hand_on: Callable[[list[Batch]], None] = lambda _: None  # takes batches that were not started
+        self.hand_on: Callable[[list[WorkerRequest]], None] = lambda _: None  # takes batches that were not started
 
     def start(self) -> None:
         """Start the process; it imports torch and waits for a command.
@@ -121,7 +121,7 @@ class Worker:
         """Return the resident memory of its process."""
         return self._process.memory_bytes()
 
-    async def load(self, model: str, archive: Unpacked, description: Batch) -> None:
+    async def load(self, model: str, archive: Unpacked, description: WorkerRequest) -> None:
         """Have it load an archive and describe itself; then it is ready. The caller limits the time.
 
         Raises:
@@ -131,7 +131,7 @@ class Worker:
         self._load = asyncio.get_running_loop().create_future()
         self._connection.send([pack_load(model, str(archive.folder), archive.handler)])
         if not self.is_running:
-            raise BackendFailed(self.epitaph)
+            raise BackendFailed(self.exit_reason)
         loaded = await self._load
         if loaded.code != 200:
             raise BackendFailed(f"{model} cannot be loaded: {loaded.message}")
@@ -148,7 +148,7 @@ class Worker:
         self.ready_since = time.monotonic()
         self.state = "ready"
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: WorkerRequest) -> None:
         """Give it a batch."""
         assert self._connection is not None
         self._in_flight.append(batch)
@@ -227,7 +227,7 @@ class Worker:
     def _is_first_late(self) -> bool:
         return bool(self._in_flight) and time.monotonic() >= self.first_since + self._in_flight[0].timeout_seconds
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: WorkerAnswer) -> None:
         if answer.request is None:
             if self._load is not None and not self._load.done():
                 self._load.set_result(answer)
@@ -257,9 +257,9 @@ class Worker:
         self.state = "stopped"
         if self._process.exited.is_set():
             if self._socket_ended:
-                self._lost(self.epitaph, "died")
+                self._lost(self.exit_reason, "died")
             else:  # its answers are still to be read, and its socket may be held by something that it started
-                asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._lost, self.epitaph, "died")
+                asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._lost, self.exit_reason, "died")
 
     def _lost(self, reason: str, why: Ending) -> None:
         if self._in_flight:
@@ -269,7 +269,7 @@ class Worker:
         self.kill(why)
 
     @property
-    def epitaph(self) -> str:
+    def exit_reason(self) -> str:
         """Say how it ended."""
         said = self._process.output.last_line
         return f"worker {self.pid}: {self._process.status}" + (f", last words: {said[:300]}" if said else "")

@@ -13,8 +13,8 @@ from typing import Any
 from service.backends.embedded.archive import Unpacked
 from service.backends.embedded.memory import MemoryLimit
 from service.backends.embedded.spare import Spares
-from service.backends.embedded.wire import Answer, pack_request
-from service.backends.embedded.worker import Batch, Worker
+from service.backends.embedded.wire import WorkerAnswer, pack_request
+from service.backends.embedded.worker import Worker, WorkerRequest
 from service.config.settings import Settings
 from service.domain.backend import Target, VersionStatus
 from service.errors.gateway import BackendError, BackendFailed, BackendUnavailable
@@ -45,7 +45,7 @@ class _Slot:
         return {worker for worker in (self.worker, self.leaving) if worker is not None}
 
 
-class Version:
+class WorkerPool:
     """A loaded version: `num_wanted` slots, each with a worker or about to have one."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Version:
         self._memory = MemoryLimit(settings.worker_max_bytes)
         self._load_timeout_seconds = settings.load_timeout_seconds
         self._slots: list[_Slot] = []
-        self._waiting: deque[Batch] = deque()
+        self._waiting: deque[WorkerRequest] = deque()
         self._num_batches = 0
         self.num_asked = 0  # batches that it was given
         self._closed = False
@@ -125,7 +125,9 @@ class Version:
             await asyncio.gather(*(self._empty(slot, 0) for slot in new))
             raise
 
-    async def ask(self, fields: Sequence[tuple[str, bytes]], timeout_seconds: float, expected_seconds: float) -> Answer:
+    async def ask(
+        self, fields: Sequence[tuple[str, bytes]], timeout_seconds: float, expected_seconds: float
+    ) -> WorkerAnswer:
         """Return a worker's answer to one request, which should keep it for `expected_seconds`.
 
         A caller that is cancelled leaves its answer to be thrown away.
@@ -186,10 +188,10 @@ class Version:
         headers: Mapping[str, str],
         timeout_seconds: float,
         expected_seconds: float = 0.0,
-    ) -> Batch:
+    ) -> WorkerRequest:
         self._num_batches += 1
         pieces = pack_request(self._num_batches, fields, headers)
-        return Batch(self._num_batches, pieces, timeout_seconds, expected_seconds)
+        return WorkerRequest(self._num_batches, pieces, timeout_seconds, expected_seconds)
 
     def _pump(self) -> None:
         """Give what waits to the workers that have room, in their order of precedence."""
@@ -210,7 +212,7 @@ class Version:
         for batch in waiting:
             batch.fail(BackendUnavailable(f"no worker of {self.target} is ready"))
 
-    def _take_back(self, batches: list[Batch]) -> None:
+    def _take_back(self, batches: list[WorkerRequest]) -> None:
         """Put batches that a worker had not started before everything else; its end pumps them on."""
         self._waiting.extendleft(reversed(batches))
 
@@ -229,7 +231,7 @@ class Version:
             if why == "memory":
                 slot.leaving, slot.num_failures = worker, 0
             else:
-                logger.warning("%s of %s: its worker ended (%s), another comes", worker.epitaph, self.target, why)
+                logger.warning("%s of %s: its worker ended (%s), another comes", worker.exit_reason, self.target, why)
                 lived = time.monotonic() - worker.ready_since
                 slot.num_failures = 1 if lived >= LIVED_SECONDS else slot.num_failures + 1
                 slot.worker = None

@@ -33,14 +33,14 @@ def control_routes(route_class: type[APIRoute], operations: Operations, registry
     @routes.post("/models/{model}/versions", status_code=201, responses=problem_responses(401, 403, 404, 409, 422, 503))
     async def register(model: str, body: VersionRegister, request: Request) -> VersionInfo:
         """Load an archive of the model store, check its answers, then offer it; it has no traffic yet."""
-        deployment = await operations.register(asked(request), model, body.file, body.num_workers)
-        return version_info(deployment, registry.models[model])
+        model_version = await operations.register(asked(request), model, body.file, body.num_workers)
+        return version_info(model_version, registry.models[model])
 
     @routes.patch("/models/{model}/versions/{version}", responses=problem_responses(401, 403, 404, 409, 422, 503))
     async def scale(model: str, version: str, body: VersionScale, request: Request) -> VersionInfo:
         """Give a version another number of workers."""
-        deployment = await operations.scale(asked(request), model, version, body.num_workers)
-        return version_info(deployment, registry.models[model])
+        model_version = await operations.scale(asked(request), model, version, body.num_workers)
+        return version_info(model_version, registry.models[model])
 
     @routes.delete(
         "/models/{model}/versions/{version}", status_code=204, responses=problem_responses(401, 403, 404, 409, 503)

@@ -6,12 +6,12 @@ from prometheus_client import CollectorRegistry
 from service.errors.gateway import NotReady
 from service.http.problems import problem_response, problem_responses
 from service.http.schemas.predict import Health
-from service.serving.reconciler import Fleet
+from service.serving.reconciler import Reconciler
 from service.serving.router import Router
 from service.telemetry.prometheus_text import expose
 
 
-def health_routes(fleet: Fleet, router: Router, metrics: CollectorRegistry) -> APIRouter:
+def health_routes(reconciler: Reconciler, router: Router, metrics: CollectorRegistry) -> APIRouter:
     """Return the routes for probes and for Prometheus."""
     routes = APIRouter(tags=["health"])
 
@@ -23,7 +23,7 @@ def health_routes(fleet: Fleet, router: Router, metrics: CollectorRegistry) -> A
     @routes.get("/readyz", responses=problem_responses(503), response_model=Health)
     async def readyz(request: Request) -> Health | Response:
         """Answer 200 while the default model answers, else 503 with what is waited for."""
-        view = fleet.view
+        view = reconciler.view
         try:
             for model in router.default_models():
                 router.require_answers(model)

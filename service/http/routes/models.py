@@ -9,29 +9,31 @@ from service.http.problems import problem_responses
 from service.http.schemas.admin import ShadowInfo, ShadowList
 from service.http.schemas.predict import ModelInfo, ModelList, TrafficInfo, VersionInfo
 from service.persistence.registry import Registry
-from service.serving.model_version import Deployment
-from service.serving.reconciler import Fleet
+from service.serving.model_version import ModelVersion
+from service.serving.reconciler import Reconciler
 from service.serving.router import Router
 from service.serving.shadow_traffic import Comparison, Shadows
 
 
-def model_routes(fleet: Fleet, registry: Registry, router: Router, shadows: Shadows) -> APIRouter:
-    """Return the routes that show the fleet."""
+def model_routes(reconciler: Reconciler, registry: Registry, router: Router, shadows: Shadows) -> APIRouter:
+    """Return the routes that show the reconciler."""
     routes = APIRouter(tags=["models"])
 
     @routes.get("/models")
     async def models() -> ModelList:
         """List every model with its traffic, its versions, their state and their contracts."""
-        deployments = fleet.view.deployments
+        model_versions = reconciler.view.model_versions
         return ModelList(
-            models=[_model_info(registry.models[name], deployments[name].values()) for name in sorted(deployments)]
+            models=[
+                _model_info(registry.models[name], model_versions[name].values()) for name in sorted(model_versions)
+            ]
         )
 
     @routes.get("/models/{model}", responses=problem_responses(404, 503))
     async def model(model: str, response: Response) -> ModelInfo:
         """Show one model with its traffic, its versions, their state and their contracts."""
-        deployments = router.versions(model).values()
-        info = _model_info(registry.models[model], deployments)
+        model_versions = router.versions(model).values()
+        info = _model_info(registry.models[model], model_versions)
         response.headers["etag"] = f'"{info.traffic.revision}"'
         return info
 
@@ -80,23 +82,23 @@ def traffic_info(state: ModelState, response: Response | None = None) -> Traffic
     )
 
 
-def version_info(deployment: Deployment, state: ModelState) -> VersionInfo:
+def version_info(model_version: ModelVersion, state: ModelState) -> VersionInfo:
     """Return a version as it is shown."""
-    version = deployment.target.version
+    version = model_version.target.version
     weights = {} if state.policy is None else state.policy.weights
     return VersionInfo(
         version=version,
-        state=deployment.state,
-        reason=deployment.reason,
+        state=model_version.state,
+        reason=model_version.reason,
         default=version == max(weights, key=lambda each: weights[each], default=None),
         weight=weights.get(version, 0.0),
         labels=sorted(label for label, labelled in state.labels.items() if labelled == version),
-        num_workers=deployment.num_workers,
-        sha256=deployment.archive.sha256,
-        contract=deployment.contract.summary(),
+        num_workers=model_version.num_workers,
+        sha256=model_version.archive.sha256,
+        contract=model_version.contract.summary(),
     )
 
 
-def _model_info(state: ModelState, deployments: Iterable[Deployment]) -> ModelInfo:
-    versions = [version_info(deployment, state) for deployment in deployments]
+def _model_info(state: ModelState, model_versions: Iterable[ModelVersion]) -> ModelInfo:
+    versions = [version_info(model_version, state) for model_version in model_versions]
     return ModelInfo(model=state.model, traffic=traffic_info(state), versions=versions)

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 from service.http.problems import problem_responses
 from service.monitoring.drift import DriftKind
 from service.monitoring.drift_monitor import DriftState, Quality
-from service.serving.model_version import Deployment
+from service.serving.model_version import ModelVersion
 from service.serving.router import Router
 
 
@@ -62,20 +62,20 @@ def quality_routes(router: Router) -> APIRouter:
     @routes.get("/models/{model}/quality", responses=problem_responses(404, 503))
     async def quality(model: str) -> ModelQuality:
         """Show each version's last answers: their classes, whether they drift, and what feedback says."""
-        deployments = router.versions(model).values()
-        found = [_version_quality(each, each.quality) for each in deployments if each.quality is not None]
+        model_versions = router.versions(model).values()
+        found = [_version_quality(each, each.quality) for each in model_versions if each.quality is not None]
         return ModelQuality(model=model, versions=found)
 
     return routes
 
 
-def _version_quality(deployment: Deployment, quality: Quality) -> VersionQuality:
+def _version_quality(model_version: ModelVersion, quality: Quality) -> VersionQuality:
     quality.count()  # what came just now
-    window, contract, tally = quality.window, deployment.contract, deployment.tally
+    window, contract, counts = quality.window, model_version.contract, model_version.counts
     expected = contract.reference.class_shares if contract.reference else (None,) * len(contract.classes)
     shares = [count / window.num_items if window.num_items else None for count in window.class_counts]
     return VersionQuality(
-        version=deployment.target.version,
+        version=model_version.target.version,
         state=quality.state,
         reason=quality.reason,
         window_items=window.num_items,
@@ -86,7 +86,7 @@ def _version_quality(deployment: Deployment, quality: Quality) -> VersionQuality
             for label, share, reference_share in zip(contract.classes, shares, expected, strict=True)
         ],
         feedback=FeedbackSum(
-            num_labelled=tally.num_labelled,
-            accuracy=1 - tally.num_wrong / tally.num_labelled if tally.num_labelled else None,
+            num_labelled=counts.num_labelled,
+            accuracy=1 - counts.num_wrong / counts.num_labelled if counts.num_labelled else None,
         ),
     )

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.types import Receive, Scope, Send
 
-from service.admin.status.feed import Feed
+from service.admin.status.broadcaster import StatusBroadcaster
 from service.admin.status.page import assemble
 from service.errors.gateway import ListenersFull
 from service.http.problems import problem_response, problem_responses
@@ -24,7 +24,7 @@ class EventStream(Response):
 
     media_type = EVENT_STREAM
 
-    def __init__(self, feed: Feed, longest_write_seconds: float = LONGEST_WRITE_SECONDS) -> None:
+    def __init__(self, feed: StatusBroadcaster, longest_write_seconds: float = LONGEST_WRITE_SECONDS) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._feed = feed
@@ -61,7 +61,7 @@ class EventStream(Response):
         await write(b"", is_last=True)
 
 
-def status_routes(feed: Feed, *, asks_for_key: bool) -> APIRouter:
+def status_routes(feed: StatusBroadcaster, *, asks_for_key: bool) -> APIRouter:
     """Return the routes of the status page, open like what they show: /metrics, /readyz, /models, rollouts."""
     routes = APIRouter(tags=["status"])
     page = assemble(asks_for_key=asks_for_key)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from service.domain.backend import Target
-from service.monitoring.signed_ids import NO_CLASS, ReceiptInvalid, Receipts, receipt_name
+from service.monitoring.signed_ids import NO_CLASS, PredictionIdInvalid, PredictionIds, target_bytes
 from tests.gateway import Rig, running_gateway
 
 pytestmark = pytest.mark.anyio
@@ -70,17 +70,17 @@ async def test_an_id_that_was_changed_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_id_says_what_was_answered() -> None:
-    receipts = Receipts()
-    receipts.use(b"k" * 32)
+    prediction_ids = PredictionIds()
+    prediction_ids.use(b"k" * 32)
     target = Target("digits", "1.0-int8-static")
-    name = receipt_name(target)
-    receipt = receipts.read(receipts.issue(name, [*range(300), NO_CLASS]))
-    assert (receipt.target, receipt.classes) == (target, [*range(300), None])
-    assert abs(receipt.issued_at - time.time()) < 5
-    others = Receipts()
+    name = target_bytes(target)
+    prediction_id = prediction_ids.read(prediction_ids.issue(name, [*range(300), NO_CLASS]))
+    assert (prediction_id.target, prediction_id.classes) == (target, [*range(300), None])
+    assert abs(prediction_id.issued_at - time.time()) < 5
+    others = PredictionIds()
     others.use(b"o" * 32)
-    with pytest.raises(ReceiptInvalid):
-        others.read(receipts.issue(name, [1]))
+    with pytest.raises(PredictionIdInvalid):
+        others.read(prediction_ids.issue(name, [1]))
 
 
 @pytest.mark.parametrize(

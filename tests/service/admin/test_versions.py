@@ -11,16 +11,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.admin.versions import Asked, Operations
+from service.admin.versions import AdminContext, Operations
 from service.config.settings import Settings
 from service.domain.backend import Target
 from service.errors.gateway import GatewayError, NotReady
 from service.persistence.database import Database
 from service.persistence.ledger import Ledger
-from service.persistence.membership import Peers
+from service.persistence.membership import Membership
 from service.persistence.registry import Registry
 from service.persistence.state_store import StateStore
-from service.serving.reconciler import Fleet
+from service.serving.reconciler import Reconciler
 from service.serving.router import Router
 from service.telemetry.metrics import Metrics
 from service.telemetry.policy_metrics import PolicyMetrics
@@ -41,10 +41,10 @@ class Gate:
         made = Settings(drain_seconds=1, model_store_policy="all", **options)
         database = Database(made.state_url)
         self.registry = Registry(StateStore(database, "test"), 0.01, PolicyMetrics(Metrics()))
-        peers = Peers(Ledger(database, "test"), "test")
-        self.fleet = Fleet(made, FakeBackend(), self.control, self.registry, peers, Metrics())
-        self.router = Router(self.fleet, self.registry, None)
-        self.operations = Operations(made, self.fleet, self.registry)
+        membership = Membership(Ledger(database, "test"), "test")
+        self.reconciler = Reconciler(made, FakeBackend(), self.control, self.registry, membership, Metrics())
+        self.router = Router(self.reconciler, self.registry, None)
+        self.operations = Operations(made, self.reconciler, self.registry)
 
     async def settle(self) -> None:
         """Return when the gateway has seen of the backend what there is to see."""
@@ -53,22 +53,22 @@ class Gate:
                 await asyncio.sleep(0.001)
 
     def _is_seen(self, target: Target) -> bool:
-        deployment = self.fleet.find(target)
-        if deployment is None:
+        model_version = self.reconciler.find(target)
+        if model_version is None:
             return "digits" in self.registry.models and target.version not in self.registry.models["digits"].wanted
-        return (deployment.state == "ready") == (self.control.num_ready_of.get(target, 1) > 0)
+        return (model_version.state == "ready") == (self.control.num_ready_of.get(target, 1) > 0)
 
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Gate]:
     with tempfile.TemporaryDirectory() as folder:
         gate = Gate(Path(folder))
-        await gate.fleet.start()
+        await gate.reconciler.start()
         try:
             await gate.settle()
             yield gate
         finally:
-            await gate.fleet.close(0)
+            await gate.reconciler.close(0)
 
 
 version = st.sampled_from(VERSIONS)
@@ -88,7 +88,7 @@ step = st.one_of(
 
 
 async def take(gate: Gate, name: str, *arguments: Any, revision: int | None = None) -> None:
-    asked, operations = Asked("test", "", revision), gate.operations
+    asked, operations = AdminContext("test", "", revision), gate.operations
     match name, *arguments:
         case "traffic", weights:
             await operations.set_traffic(asked, "digits", weights, None, {})
@@ -156,7 +156,7 @@ def check_routes(gate: Gate) -> None:
     ready = {
         version
         for version in policy.weights
-        if (deployment := gate.fleet.find(Target("digits", version))) and deployment.state == "ready"
+        if (model_version := gate.reconciler.find(Target("digits", version))) and model_version.state == "ready"
     }
     for _ in range(20):
         try:

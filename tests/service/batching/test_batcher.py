@@ -5,7 +5,7 @@ import pytest
 
 from service.batching.batcher import MOST_TURNS, Batcher
 from service.batching.prefetch import LONGEST_SECONDS
-from service.batching.queue import BatchLimits, Call
+from service.batching.queue import BatchLimits, InferenceRequest
 from service.domain.backend import Ranking, Target
 from service.errors.gateway import Draining, QueueFull
 from service.telemetry.metrics import Metrics
@@ -23,7 +23,7 @@ def make(backend: FakeBackend, bounds: BatchLimits = LIMITS) -> Batcher:
     return Batcher(TARGET, backend, bounds, VersionMetrics(Metrics(), TARGET))
 
 
-class Waiting(Call):
+class Waiting(InferenceRequest):
     """A call that can be waited for."""
 
     def __init__(self, num_items: int) -> None:
@@ -61,7 +61,7 @@ async def test_who_is_alone_is_answered_before_anything_else_is_done() -> None:
         was_idle.append(batcher.is_idle)
         done.set()
 
-    batcher.submit(Call(1, 1, FAR, ended), [b"class:0"])
+    batcher.submit(InferenceRequest(1, 1, FAR, ended), [b"class:0"])
     await done.wait()
     assert was_idle == [False]
     await asyncio.sleep(0)
@@ -82,7 +82,7 @@ async def test_batches_that_come_back_together_are_answered_in_their_order() -> 
             done.set()
 
     for number in range(2):
-        batcher.submit(Call(1, 1, FAR, partial(ended, number)), [b"class:0"])
+        batcher.submit(InferenceRequest(1, 1, FAR, partial(ended, number)), [b"class:0"])
     await backend.batches_arrived(2)
     backend.release()
     await done.wait()

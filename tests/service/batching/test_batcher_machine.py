@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from service.batching.batcher import Batcher
-from service.batching.queue import Call
+from service.batching.queue import InferenceRequest
 from service.domain.backend import BatchAnswer, BatchOptions, ItemError, Priority, Ranking, Target
 from service.errors.gateway import (
     BackendError,
@@ -43,7 +43,7 @@ ERRORS: tuple[BackendError, ...] = (BackendUnavailable("gone"), BackendTimeout(1
 class Caller:
     """A call, what it sent, and how it ended outside of the batcher."""
 
-    call: Call
+    call: InferenceRequest
     payloads: list[bytes]
     refused_with: GatewayError | None = None
 
@@ -140,7 +140,7 @@ class BatcherMachine(RuleBasedStateMachine):
         wanted = self.wanted_bytes()
 
         def step() -> None:
-            call = Call(len(payloads), 1, self.now + deadline, lambda: None, priority)
+            call = InferenceRequest(len(payloads), 1, self.now + deadline, lambda: None, priority)
             caller = Caller(call, payloads)
             self.callers.append(caller)
             try:
@@ -274,9 +274,9 @@ class BatcherMachine(RuleBasedStateMachine):
         assert not self.batcher._tasks
         assert not self.batcher._retries
         assert len(self.batcher._queue) == self.batcher._num_running == 0
-        assert self.batcher._forecast._num_almost_back == 0
+        assert self.batcher._latency_model._num_almost_back == 0
         assert not self.alarms.times()
-        assert self.batcher._forecast._num_running == self.batcher._forecast._seconds_running == 0
+        assert self.batcher._latency_model._num_running == self.batcher._latency_model._seconds_running == 0
         for caller in self.callers:
             assert caller.call.is_done, "a caller was forgotten"
         self.loop.close()

@@ -1,4 +1,9 @@
-from service.batching.circuit_breaker import FAILURES_THAT_OPEN, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Circuit
+from service.batching.circuit_breaker import (
+    FAILURES_THAT_OPEN,
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    CircuitBreaker,
+)
 
 
 class Clock:
@@ -8,15 +13,15 @@ class Clock:
         return self.now
 
 
-def opened(clock: Clock) -> Circuit:
-    circuit = Circuit(clock)
+def opened(clock: Clock) -> CircuitBreaker:
+    circuit = CircuitBreaker(clock)
     for _ in range(FAILURES_THAT_OPEN):
         circuit.failed()
     return circuit
 
 
 def test_it_opens_after_failures_in_a_row_only() -> None:
-    circuit = Circuit(Clock())
+    circuit = CircuitBreaker(Clock())
     for _ in range(3):
         for _ in range(FAILURES_THAT_OPEN - 1):
             circuit.failed()

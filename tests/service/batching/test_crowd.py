@@ -2,14 +2,14 @@
 
 import pytest
 
-from service.batching.crowd import Crowd
-from service.batching.latency_model import MOMENT_SECONDS, Forecast
+from service.batching.crowd import PeakConcurrency
+from service.batching.latency_model import MOMENT_SECONDS, LatencyModel
 
 PER_ITEM_SECONDS = 0.001
 
 
 def test_it_rises_at_once_and_falls_slowly() -> None:
-    crowd = Crowd()
+    crowd = PeakConcurrency()
     crowd.see(64)
     crowd.see(10)
     assert crowd.size == 64
@@ -23,9 +23,9 @@ def test_it_rises_at_once_and_falls_slowly() -> None:
     assert crowd.size < 1
 
 
-def forecast_for(num_images: int, fixed_seconds: float = 0.0) -> Forecast:
+def forecast_for(num_images: int, fixed_seconds: float = 0.0) -> LatencyModel:
     """Return a forecast for two workers that has learnt their cost and seen so many images."""
-    forecast = Forecast(max_batch_size=32, latency_objective_ms=1000)
+    forecast = LatencyModel(max_batch_size=32, latency_objective_ms=1000)
     forecast.set_capacity(2, 3)
     for num_items in (1, 8, 16, 32) * 8:
         expected = forecast.begin(num_items)

@@ -6,15 +6,15 @@ import time
 import pytest
 
 from service.batching.deadlines import Deadlines
-from service.batching.queue import Call
+from service.batching.queue import InferenceRequest
 from service.errors.gateway import DeadlineExceeded
 
 pytestmark = pytest.mark.anyio
 
 
-def call_until(seconds: float, ended: list[float]) -> Call:
+def call_until(seconds: float, ended: list[float]) -> InferenceRequest:
     deadline = time.monotonic() + seconds
-    return Call(1, 1, deadline, lambda: ended.append(deadline))
+    return InferenceRequest(1, 1, deadline, lambda: ended.append(deadline))
 
 
 async def test_calls_end_at_their_deadlines_whatever_the_order_they_came_in() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from service.batching.batch_former import Batch
-from service.batching.latency_model import MOMENT_SECONDS, Forecast
-from service.batching.prefetch import LONGEST_SECONDS, HeadStart
+from service.batching.latency_model import MOMENT_SECONDS, LatencyModel
+from service.batching.prefetch import LONGEST_SECONDS, Prefetch
 from tests.service.alarms import Alarms
 
 SERVICE_SECONDS = 0.005
@@ -14,14 +14,14 @@ class Stage:
     """A forecast and a head start for one worker, as the batcher has them."""
 
     def __init__(self, service_seconds: float = SERVICE_SECONDS) -> None:
-        self.forecast = Forecast(max_batch_size=4, latency_objective_ms=1000)
+        self.forecast = LatencyModel(max_batch_size=4, latency_objective_ms=1000)
         self.forecast.set_capacity(1, 3)
         first = self.forecast.begin(1)
         self.forecast.learn(first, service_seconds, service_seconds)
         self.forecast.end(first)
         self.alarms = Alarms()
         self.num_notices = 0
-        self.head_start = HeadStart(self.forecast, self.notice, self.alarms.call_later)
+        self.prefetch = Prefetch(self.forecast, self.notice, self.alarms.call_later)
         self.num_running = 0
 
     def notice(self) -> None:
@@ -30,14 +30,14 @@ class Stage:
     def begin(self) -> Batch:
         batch = Batch([], "idle", 1)
         batch.expected = self.forecast.begin(1)
-        self.head_start.begin(batch, has_worker=not self.num_running)
+        self.prefetch.begin(batch, has_worker=not self.num_running)
         self.num_running += 1
         return batch
 
     def end(self, batch: Batch) -> None:
         assert batch.expected is not None
         self.num_running -= 1
-        self.head_start.end(batch)
+        self.prefetch.end(batch)
         self.forecast.end(batch.expected)
 
 

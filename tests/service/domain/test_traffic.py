@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.traffic import NUM_SLOTS, Deck, Policy, TrafficInvalid, slot_of_key
+from service.domain.traffic import NUM_SLOTS, Policy, TrafficInvalid, WeightedSplitter, slot_of_key
 
 VERSIONS = ("1.0", "1.1", "1.2", "2.0")
 
@@ -59,7 +59,7 @@ def test_what_comes_back_is_what_went_last() -> None:
 
 
 def test_the_deck_deals_each_percent_once_in_a_hundred() -> None:
-    deck = Deck()
+    deck = WeightedSplitter()
     for _ in range(20):
         assert sorted(deck.draw() // 100 for _ in range(100)) == list(range(100))
 

@@ -71,7 +71,7 @@ async def test_a_version_on_trial_is_a_canary_until_it_has_the_traffic(
 
 
 async def asked(rig: Rig, version: str, role: str) -> None:
-    """Ask a version until one answer is counted in this role; the fleet takes a look to learn it."""
+    """Ask a version until one answer is counted in this role; the reconciler takes a look to learn it."""
     before = await rig.metric(REQUESTS, version=version, role=role, outcome="success")
     async with asyncio.timeout(10):
         while await rig.metric(REQUESTS, version=version, role=role, outcome="success") == before:

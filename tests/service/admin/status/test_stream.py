@@ -9,8 +9,8 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from service.admin.status.feed import Feed, FeedLimits, Look
-from service.http.request_context import Edge
+from service.admin.status.broadcaster import BroadcastLimits, StatusBroadcaster, StatusSnapshot
+from service.http.request_context import RequestMiddleware
 from service.http.routes.status import EventStream
 from service.http.server import BoundedHttpProtocol
 from service.telemetry.access_log import AccessLog
@@ -20,20 +20,20 @@ from service.telemetry.tracing import NoTracing
 pytestmark = pytest.mark.anyio
 
 
-async def _look() -> Look:
-    return Look(now=b"{}", point=b'"' + b"x" * 1_000_000 + b'"')
+async def _look() -> StatusSnapshot:
+    return StatusSnapshot(now=b"{}", point=b'"' + b"x" * 1_000_000 + b'"')
 
 
 @contextlib.asynccontextmanager
 async def deaf_listener(longest_write_seconds: float) -> AsyncIterator[tuple[uvicorn.Server, asyncio.Task[None]]]:
     """Give a server, and its task, one of whose listeners has stopped reading."""
-    feed = Feed(_look, FeedLimits(period_seconds=0.01))
+    feed = StatusBroadcaster(_look, BroadcastLimits(period_seconds=0.01))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await EventStream(feed, longest_write_seconds)(scope, receive, send)
 
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
-        edge = Edge(app, {}, Metrics(), AccessLog("error", 10_000), NoTracing())
+        edge = RequestMiddleware(app, {}, Metrics(), AccessLog("error", 10_000), NoTracing())
         config = uvicorn.Config(edge, http=BoundedHttpProtocol, ws="none", lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server._serve([listener]))

@@ -70,9 +70,9 @@ def test_answers_are_taken_one_by_one_however_they_arrive() -> None:
         while (each := wire.take_answer(received)) is not None:
             taken.append(each)
     assert taken == [
-        wire.Answer(200, "loaded"),
-        wire.Answer(200, "Prediction success", 17, 200, b"body"),
-        wire.Answer(200, "Prediction success", 18, 200, b"x" * 1000),
+        wire.WorkerAnswer(200, "loaded"),
+        wire.WorkerAnswer(200, "Prediction success", 17, 200, b"body"),
+        wire.WorkerAnswer(200, "Prediction success", 18, 200, b"x" * 1000),
     ]
     assert not received
 

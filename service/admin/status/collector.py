@@ -9,14 +9,14 @@ from typing import Any
 
 from prometheus_client.process_collector import ProcessCollector
 
-from service.admin.status.feed import Look
+from service.admin.status.broadcaster import StatusSnapshot
 from service.admin.status.readings import VersionReading, edges_of, grown, samples, together, value
 from service.admin.status.shown import as_json, per_second, quantiles_ms, shown_rollout, shown_version
 from service.domain.backend import Target
 from service.domain.model_state import ModelState
 from service.persistence.registry import Registry
-from service.serving.model_version import Deployment
-from service.serving.reconciler import Fleet
+from service.serving.model_version import ModelVersion
+from service.serving.reconciler import Reconciler
 from service.telemetry.metrics import Metrics
 
 # Quantiles of one second would jump; those of so many follow at once and can be read.
@@ -37,13 +37,13 @@ class Reading:
     versions: dict[Target, VersionReading] = field(default_factory=dict)
 
 
-class Observer:
+class StatusCollector:
     """Makes of the metrics, and of the objects behind them, what the status page shows."""
 
     def __init__(
-        self, fleet: Fleet, registry: Registry, metrics: Metrics, route: str, facts: Mapping[str, Any]
+        self, reconciler: Reconciler, registry: Registry, metrics: Metrics, route: str, facts: Mapping[str, Any]
     ) -> None:
-        self._fleet = fleet
+        self._reconciler = reconciler
         self._registry = registry
         self._metrics = metrics
         self._route = route  # whose requests are counted
@@ -51,25 +51,27 @@ class Observer:
         self._process = ProcessCollector(registry=None)
         self._readings: deque[Reading] = deque()
 
-    async def look(self) -> Look:
+    async def look(self) -> StatusSnapshot:
         """Read everything, version by version, with requests in between."""
-        deployments = [each for versions in self._fleet.view.deployments.values() for each in versions.values()]
+        model_versions = [
+            each for versions in self._reconciler.view.model_versions.values() for each in versions.values()
+        ]
         process = {sample.name: sample.value for sample in samples(self._process)}
         drift = self._drift_scores()
         reading = Reading(time.monotonic(), self._answers(), self._rejected(), process.get(CPU, 0.0))
-        for deployment in deployments:
-            reading.versions[deployment.target] = VersionReading.of(deployment.metrics)
+        for model_version in model_versions:
+            reading.versions[model_version.target] = VersionReading.of(model_version.metrics)
             await asyncio.sleep(0)
         last, first = self._keep(reading)
         seconds = reading.time - first.time
-        edges, sizes = _edges(deployments)
+        edges, sizes = _edges(model_versions)
         versions = []
-        for deployment in deployments:
-            target = deployment.target
+        for model_version in model_versions:
+            target = model_version.target
             state = self._registry.models.get(target.model, ModelState(target.model))
             counted = reading.versions[target].since(first.versions.get(target))
             scores = drift.get((target.model, target.version), {})
-            versions.append(shown_version(deployment, state, counted, seconds, edges, scores))
+            versions.append(shown_version(model_version, state, counted, seconds, edges, scores))
             await asyncio.sleep(0)
         now = {
             "gateway": {**self._facts, **self._gateway(reading, first, process)},
@@ -81,7 +83,7 @@ class Observer:
         }
         point = _point(reading, last, first, edges)
         point["waiting"] = sum(version["waiting"] for version in versions)  # as the versions are told of
-        return Look(now=as_json(now), point=as_json(point))
+        return StatusSnapshot(now=as_json(now), point=as_json(point))
 
     def _keep(self, reading: Reading) -> tuple[Reading, Reading]:
         """Remember a reading; return the one before it and the first of the window, itself where there is none."""
@@ -95,7 +97,7 @@ class Observer:
         spent = {CPU: reading.cpu_seconds - first.cpu_seconds}
         return {
             "backend_up": bool(value(self._metrics.backend_up)),
-            "waiting_for": self._fleet.view.waiting_for,
+            "waiting_for": self._reconciler.view.waiting_for,
             "started": process.get("process_start_time_seconds"),
             "memory_bytes": process.get("process_resident_memory_bytes"),
             "cpu": per_second(spent, reading.time - first.time).get(CPU, 0.0),
@@ -138,11 +140,11 @@ def _point(reading: Reading, last: Reading, first: Reading, edges: Sequence[floa
     }
 
 
-def _edges(deployments: Sequence[Deployment]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _edges(model_versions: Sequence[ModelVersion]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the upper edges of the buckets of latencies and of batch sizes."""
-    if not deployments:
+    if not model_versions:
         return (), ()
-    metrics = deployments[0].metrics
+    metrics = model_versions[0].metrics
     return edges_of(metrics.seconds["success"]), edges_of(metrics.batch_size)
 
 

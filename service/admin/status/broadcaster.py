@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Look:
+class StatusSnapshot:
     """One look at the gateway, in JSON: how it is, and what of that is kept for the plots."""
 
     now: bytes
@@ -22,7 +22,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class FeedLimits:
+class BroadcastLimits:
     """What listening may cost."""
 
     most_listeners: int = 32
@@ -37,7 +37,7 @@ class FeedLimits:
 class Listener:
     """One who listens: `begin` with what was before, then take what is `next`."""
 
-    def __init__(self, feed: "Feed", until: float) -> None:
+    def __init__(self, feed: "StatusBroadcaster", until: float) -> None:
         self._feed = feed
         self._until = until
         self._news = asyncio.Event()
@@ -61,12 +61,12 @@ class Listener:
         return self._feed.event
 
 
-class Feed:
+class StatusBroadcaster:
     """Looks while somebody listens, and keeps the last minutes for those who come later."""
 
-    def __init__(self, look: Callable[[], Awaitable[Look]], limits: FeedLimits | None = None) -> None:
+    def __init__(self, look: Callable[[], Awaitable[StatusSnapshot]], limits: BroadcastLimits | None = None) -> None:
         self._look = look
-        self._limits = limits or FeedLimits()
+        self._limits = limits or BroadcastLimits()
         self._listeners: set[Listener] = set()
         self._points: deque[bytes] = deque(maxlen=self._limits.num_points)
         self._looked_at = 0.0

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from service.admin.status.observer import Observer
+from service.admin.status.collector import StatusCollector
 from service.batching.batcher import Batcher
 from service.domain.archive import Archive
 from service.domain.backend import Target
@@ -16,8 +16,8 @@ from service.domain.contract import Contract
 from service.domain.model_state import ModelState
 from service.domain.traffic import Policy
 from service.persistence.registry import Registry
-from service.serving.model_version import Deployment
-from service.serving.reconciler import Fleet, FleetView
+from service.serving.model_version import ModelVersion
+from service.serving.reconciler import Reconciler, ReconcilerView
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import VersionMetrics
 from tests.fake_backend import FakeBackend
@@ -31,21 +31,21 @@ class Stage:
 
     def __init__(self, num_versions: int) -> None:
         self.metrics = Metrics()
-        self.deployments = [self._deployment(f"1.{i}") for i in range(num_versions)]
-        view = FleetView({"digits": {each.target.version: each for each in self.deployments}}, "")
+        self.model_versions = [self._deployment(f"1.{i}") for i in range(num_versions)]
+        view = ReconcilerView({"digits": {each.target.version: each for each in self.model_versions}}, "")
         state = ModelState("digits", policy=Policy.all_to("1.0") if num_versions else None)
-        self.fleet = cast(Fleet, SimpleNamespace(view=view))
+        self.reconciler = cast(Reconciler, SimpleNamespace(view=view))
         registry = cast(Registry, SimpleNamespace(models={"digits": state}))
-        self.observer = Observer(self.fleet, registry, self.metrics, "/predict", {"version": "1"})
+        self.observer = StatusCollector(self.reconciler, registry, self.metrics, "/predict", {"version": "1"})
 
-    def _deployment(self, version: str) -> Deployment:
+    def _deployment(self, version: str) -> ModelVersion:
         target = Target("digits", version)
         metrics = VersionMetrics(self.metrics, target)
         archive = Archive(
             file="a.mar", model="digits", version=version, release=version, variant="fp32", sha256="0" * 64
         )
         contract = Contract.unknown("digits", version)
-        return Deployment(archive, contract, Batcher(target, FakeBackend(), LIMITS, metrics), metrics, 2)
+        return ModelVersion(archive, contract, Batcher(target, FakeBackend(), LIMITS, metrics), metrics, 2)
 
     async def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
         look = await self.observer.look()
@@ -54,7 +54,7 @@ class Stage:
 
 async def test_rates_are_of_what_came_since() -> None:
     stage = Stage(2)
-    ours = stage.deployments[0].metrics
+    ours = stage.model_versions[0].metrics
     ours.requests["success"].inc(100)
     stage.metrics.http_request("POST", "/predict", 200, 0.01)
     point, now = await stage.look()

@@ -5,12 +5,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from service.admin.status.feed import Feed, FeedLimits, Look
+from service.admin.status.broadcaster import BroadcastLimits, StatusBroadcaster, StatusSnapshot
 from service.errors.gateway import ListenersFull
 
 pytestmark = pytest.mark.anyio
 
-QUICK = FeedLimits(period_seconds=0.02)
+QUICK = BroadcastLimits(period_seconds=0.02)
 
 
 class Looker:
@@ -20,16 +20,16 @@ class Looker:
         self.num_looks = 0
         self.fails = False
 
-    async def look(self) -> Look:
+    async def look(self) -> StatusSnapshot:
         self.num_looks += 1
         if self.fails:
             raise RuntimeError("unreadable")
-        return Look(now=b"{}", point=str(self.num_looks).encode())
+        return StatusSnapshot(now=b"{}", point=str(self.num_looks).encode())
 
 
 async def test_one_look_is_for_all() -> None:
     looker = Looker()
-    feed = Feed(looker.look, QUICK)
+    feed = StatusBroadcaster(looker.look, QUICK)
     with ExitStack() as stack:
         listeners = [stack.enter_context(feed.listening()) for _ in range(5)]
         async with asyncio.timeout(5):
@@ -40,7 +40,7 @@ async def test_one_look_is_for_all() -> None:
 
 async def test_nobody_listens_and_nothing_is_looked_at() -> None:
     looker = Looker()
-    feed = Feed(looker.look, QUICK)
+    feed = StatusBroadcaster(looker.look, QUICK)
     with feed.listening() as listener:
         await listener.next()
     seen = looker.num_looks
@@ -54,7 +54,7 @@ async def test_nobody_listens_and_nothing_is_looked_at() -> None:
 
 async def test_a_quick_return_brings_no_look_before_its_time() -> None:
     looker = Looker()
-    feed = Feed(looker.look, FeedLimits(period_seconds=30))
+    feed = StatusBroadcaster(looker.look, BroadcastLimits(period_seconds=30))
     with feed.listening() as listener:
         async with asyncio.timeout(5):
             await listener.next()
@@ -66,7 +66,7 @@ async def test_a_quick_return_brings_no_look_before_its_time() -> None:
 
 async def test_the_history_is_bounded() -> None:
     looker = Looker()
-    feed = Feed(looker.look, FeedLimits(period_seconds=0.001, num_points=3))
+    feed = StatusBroadcaster(looker.look, BroadcastLimits(period_seconds=0.001, num_points=3))
     with feed.listening() as listener:
         async with asyncio.timeout(5):
             while looker.num_looks < 5:
@@ -76,7 +76,7 @@ async def test_the_history_is_bounded() -> None:
 
 
 async def test_after_a_gap_the_plots_begin_anew() -> None:
-    feed = Feed(Looker().look, FeedLimits(period_seconds=0.01, longest_gap_seconds=0.05))
+    feed = StatusBroadcaster(Looker().look, BroadcastLimits(period_seconds=0.01, longest_gap_seconds=0.05))
     with feed.listening() as listener:
         await listener.next()
     await asyncio.sleep(0.1)  # the gap is what is tested
@@ -85,7 +85,7 @@ async def test_after_a_gap_the_plots_begin_anew() -> None:
 
 
 async def test_a_stream_has_an_end() -> None:
-    feed = Feed(Looker().look, FeedLimits(period_seconds=0.01, longest_seconds=0.05))
+    feed = StatusBroadcaster(Looker().look, BroadcastLimits(period_seconds=0.01, longest_seconds=0.05))
     with feed.listening() as listener:
         async with asyncio.timeout(5):
             while await listener.next() is not None:
@@ -93,7 +93,7 @@ async def test_a_stream_has_an_end() -> None:
 
 
 async def test_places_are_counted() -> None:
-    feed = Feed(Looker().look, FeedLimits(most_listeners=2))
+    feed = StatusBroadcaster(Looker().look, BroadcastLimits(most_listeners=2))
     with feed.listening():
         with feed.listening(), pytest.raises(ListenersFull), feed.listening():
             pass
@@ -105,7 +105,7 @@ async def test_a_look_that_fails_ends_the_streams_and_the_next_listener_tries_ag
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     looker = Looker()
-    feed = Feed(looker.look, QUICK)
+    feed = StatusBroadcaster(looker.look, QUICK)
     with feed.listening() as listener:
         looker.fails = True
         async with asyncio.timeout(5):
