@@ -1,4 +1,8 @@
-"""A model of real digits, trained for as long as a test can wait, says when what it is sent is not what it learnt."""
+"""A model of real digits, trained for as long as a test can wait, says when what it is sent is not what it learnt.
+
+Each processor trains another model. So the shifts are so large that no model answers them like digits, and scores are
+compared with those of the answers at hand.
+"""
 
 import asyncio
 import random
@@ -6,20 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
 from service.config.settings import Settings
 from service.domain.archive import open_archive, read_catalog
+from service.domain.contract import Reference
 from service.monitoring.answer_window import Answer, AnswerWindow
-from service.monitoring.drift import Drift, DriftLimits, kolmogorov_smirnov
+from service.monitoring.drift import Drift, DriftLimits
 from tests.digits import inverted, png
 from tests.gateway import GatewayProcess
 from tests.stack import Trained, gateway_of_workers
-from training.artifacts import Run
-from training.data.dataset import load_split
-from training.evaluate import confidence_edges
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(540)]
 
@@ -27,8 +28,14 @@ NUM_REQUESTS = 1000
 NUM_CLIENTS = 16
 
 
-def blurred(image: Image.Image, radius: float = 1.5) -> Image.Image:
-    return image.filter(ImageFilter.GaussianBlur(radius))
+def blurred(image: Image.Image) -> Image.Image:
+    """Return a digit as a patch of light: strokes are three pixels wide."""
+    return image.filter(ImageFilter.GaussianBlur(3))
+
+
+def blank(image: Image.Image) -> Image.Image:
+    """Return what a covered lens sees: every answer is the same, whatever the model."""
+    return Image.new(image.mode, image.size)
 
 
 @pytest.fixture(scope="module")
@@ -67,62 +74,60 @@ def scores(found: dict[str, Any]) -> dict[str, tuple[float, float]]:
     return {each["kind"]: (each["value"], each["threshold"]) for each in found["scores"]}
 
 
+def num_drift_lines(gateway: GatewayProcess) -> int:
+    return sum("digits 1.0 drifts: " in record["message"] for record in gateway.records())
+
+
+@pytest.fixture(scope="module")
+def reference(trained_digits: Trained) -> Reference:
+    """The model's answers to its validation images, as its archive has them."""
+    (archive,) = (each for each in read_catalog(trained_digits.store).archives if each.version == "1.0")
+    found = open_archive(trained_digits.store, archive).reference
+    assert found is not None
+    return found
+
+
+def scores_of(answers: Sequence[Answer], reference: Reference) -> dict[str, tuple[float, float]]:
+    """Return what the gateway should say of a window of these answers."""
+    settings = Settings.model_construct()
+    limits = DriftLimits(
+        settings.drift_window_items, settings.drift_class_threshold, settings.drift_confidence_threshold
+    )
+    window = AnswerWindow(10, reference.edges, len(answers))
+    assert window.add(answers)
+    found = Drift(reference, limits).scores(window.class_counts, window.confidence_counts)
+    return {score.kind: (score.value, score.threshold) for score in found}
+
+
 async def test_held_out_images_do_not_drift_however_they_are_drawn(
-    trained_digits: Trained, digits: GatewayProcess, held_out: tuple[list[Image.Image], list[int]]
+    reference: Reference, digits: GatewayProcess, held_out: tuple[list[Image.Image], list[int]]
 ) -> None:
     images, _ = held_out
     answers = sorted(await send(digits, images[:NUM_REQUESTS]))
     found = quality(digits)
     assert (found["state"], found["window_items"]) == ("ok", NUM_REQUESTS)
-    (archive,) = (each for each in read_catalog(trained_digits.store).archives if each.version == "1.0")
-    reference = open_archive(trained_digits.store, archive).reference
-    assert reference is not None
-    settings = Settings.model_construct()
-    limits = DriftLimits(
-        settings.drift_window_items, settings.drift_class_threshold, settings.drift_confidence_threshold
-    )
-    drift, drawn, highest = Drift(reference, limits), random.Random(0), {"class": 0.0, "confidence": 0.0}
-    for _ in range(100):
-        window = AnswerWindow(10, reference.edges, NUM_REQUESTS)
-        assert window.add(drawn.choices(answers, k=NUM_REQUESTS))
-        for score in drift.scores(window.class_counts, window.confidence_counts):
-            assert score.value < score.threshold, score
-            highest[score.kind] = max(highest[score.kind], score.value)
-    print(f"scores {scores(found)}; highest of 100 resamplings {highest}")
-
-
-async def test_the_references_edges_see_a_blur_that_equal_bins_hardly_do(
-    trained_digits: Trained, digits: GatewayProcess, held_out: tuple[list[Image.Image], list[int]]
-) -> None:
-    pixels, _ = load_split(Run(trained_digits.run), "validation")
-    images, _ = held_out
-    expected, sharp, blurry = [
-        [confidence for _, confidence in await send(digits, each)]
-        for each in (
-            [Image.fromarray(each[0]) for each in pixels.numpy()],
-            images,
-            [blurred(image, 1) for image in images],
-        )
-    ]
-    distances = {}
-    for name, edges in (("reference", confidence_edges()), ("twenty equal bins", np.arange(21) / 20)):
-        counts = [np.histogram(np.minimum(each, 1), bins=edges)[0].tolist() for each in (expected, sharp, blurry)]
-        distances[name] = [kolmogorov_smirnov(each, counts[0]) for each in counts[1:]]
-    print(f"distance of held-out images, and blurred by a pixel: {distances}")
-    assert distances["reference"][1] > 1.2 * distances["twenty equal bins"][1]
-    assert distances["reference"][1] > 1.5 * distances["reference"][0]
+    drawn, highest = random.Random(0), {"class": 0.0, "confidence": 0.0}
+    # Each half is a fair sample, for which a score passes its threshold once in ten thousand models. To draw with
+    # replacement would add noise that the threshold does not know.
+    for _ in range(20):
+        for kind, (value, threshold) in scores_of(drawn.sample(answers, NUM_REQUESTS // 2), reference).items():
+            assert value < threshold, kind
+            highest[kind] = max(highest[kind], value)
+    print(f"scores {scores(found)}; highest of 20 halves {highest}")
 
 
 @pytest.mark.parametrize(
     ("name", "change", "kinds"),
     [
-        ("inverted", inverted, {"class", "confidence"}),
-        ("blurred", blurred, {"class", "confidence"}),
+        ("inverted", inverted, {"class"}),
+        ("blurred", blurred, {"class"}),
+        ("blank", blank, {"class", "confidence"}),
         ("skewed", None, {"class"}),
     ],
 )
 async def test_shifted_images_drift_and_the_old_ones_end_it(
     digits: GatewayProcess,
+    reference: Reference,
     held_out: tuple[list[Image.Image], list[int]],
     name: str,
     change: Callable[[Image.Image], Image.Image] | None,
@@ -132,21 +137,24 @@ async def test_shifted_images_drift_and_the_old_ones_end_it(
     if change is not None:
         shifted = [change(image) for image in images]
     else:  # every other digit is a seven
-        weights = np.where(np.array(labels) == 7, 9.0, 1.0)
-        shifted = random.Random(0).choices(images, weights.tolist(), k=NUM_REQUESTS)
+        weights = [9.0 if label == 7 else 1.0 for label in labels]
+        shifted = random.Random(0).choices(images, weights, k=NUM_REQUESTS)
+    num_told = num_drift_lines(digits)
     await send(digits, images)
     assert quality(digits)["state"] == "ok"
-    num_sent = 0
+    answers: list[Answer] = []
     while quality(digits)["state"] == "ok":
-        assert num_sent < NUM_REQUESTS, "no drift was seen"
-        await send(digits, shifted[num_sent : num_sent + 50])
-        num_sent += 50
-    first = scores(quality(digits))
-    await send(digits, shifted[num_sent:])
+        assert len(answers) < NUM_REQUESTS, "no drift was seen"
+        answers += await send(digits, shifted[len(answers) : len(answers) + 50])
+    num_sent, first = len(answers), scores(quality(digits))
+    answers += await send(digits, shifted[num_sent:])
     found = quality(digits)
     print(f"{name}: drifting after {num_sent} requests at {first}; after {NUM_REQUESTS} at {scores(found)}")
     assert found["state"] == "drifting"
     assert {kind for kind, (value, threshold) in scores(found).items() if value > threshold} >= kinds
-    assert any("digits 1.0 drifts: class" in record["message"] for record in digits.records())
+    # Which score is the first over its threshold depends on the model.
+    for kind, expected in scores_of(answers, reference).items():
+        assert scores(found)[kind] == pytest.approx(expected, abs=1e-4)
+    assert num_drift_lines(digits) > num_told
     await send(digits, images)
     assert quality(digits)["state"] == "ok"

@@ -48,6 +48,21 @@ def test_every_form_gives_the_portable_ones_answers(tmp_path: Path, form: str) -
         assert float(difference) <= 1e-6
 
 
+@pytest.mark.parametrize("form", FORM_NAMES)
+def test_the_same_batch_is_the_same_to_the_bit_however_its_images_lie_in_memory(tmp_path: Path, form: str) -> None:
+    """On first and later calls, loaded twice, decoded from a file or sent as an array."""
+    first, second = (loaded(tmp_path / name, (form, None)) for name in ("first", "second"))
+    for num_items in (1, 3, 12):  # sizes that no warm-up has run, too
+        decoded = [images.pattern(seed=seed).transpose(2, 0, 1) for seed in range(num_items)]
+        sent = [np.ascontiguousarray(item) for item in decoded]
+        batches = [np.stack(decoded), np.stack(sent), first.model.stack(decoded), first.model.stack(sent)]
+        expected = first.run(batches[0])
+        assert 0.2 < float(expected.max()) < 0.99, "rounding would not be seen"
+        for handler in (first, first, second):
+            for each in batches:
+                assert torch.equal(handler.run(each), expected)
+
+
 def test_the_size_of_a_batch_chooses_the_form(tmp_path: Path) -> None:
     handler = loaded(tmp_path, ("frozen-channels-last", 4), ("optimized", None))
     assert used(handler) == [("frozen-channels-last", 4), ("optimized", None)]

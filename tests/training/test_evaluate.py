@@ -1,9 +1,13 @@
 """One evaluation, for any callable that turns pixels into probabilities."""
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
+from scipy import stats
 from torch import Tensor
 
 from training.artifacts import VARIANTS, Run
@@ -71,6 +75,20 @@ def test_edges_tell_certain_answers_from_more_certain_ones() -> None:
     assert len(set(edges.astype(np.float32))) == len(edges)
     places = np.searchsorted(edges, [0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999])
     assert len(set(places)) == 7
+
+
+def test_edges_show_a_small_loss_of_certainty_that_equal_bins_hardly_do() -> None:
+    """Confidences of a good model, and of the same one when its images are a little worse: by formula, not trained."""
+    quantiles = np.array([NormalDist(9, 3).inv_cdf((each + 0.5) / 1000) for each in range(1000)])
+    before, after = (1 / (1 + np.exp(-np.maximum(log_odds, 0))) for log_odds in (quantiles, quantiles - 1))
+
+    def distance(edges: NDArray[np.float64]) -> float:
+        first, second = (np.cumsum(np.histogram(each, bins=edges)[0]) / 1000 for each in (before, after))
+        return float(np.abs(first - second).max())
+
+    exact = stats.ks_2samp(before, after).statistic
+    assert distance(confidence_edges()) > 0.9 * exact
+    assert distance(np.arange(21) / 20) < 0.5 * exact
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -27,7 +27,7 @@ from training.parallel.single import SingleProcess
 from training.parallel.stages import cut, num_parts
 from training.parallel.world import World, choose_backend, local_device
 from training.train import train
-from training.weights import WeightsCard, load_graph, save_card, save_weights
+from training.weights import WeightsCard, load_card, load_graph, save_card, save_weights
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
@@ -138,7 +138,9 @@ def test_the_command_starts_its_processes(prepared: Run, config: Config, tmp_pat
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         # One process speaks for all.
-        assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["epoch 1/2", "epoch 2/2", "kept epoch 2"]
+        kept = load_card(runs[name]).epoch  # the better one: which it is depends on the processor
+        starts = [line.split(":")[0] for line in done.stdout.splitlines()]
+        assert starts == ["epoch 1/2", "epoch 2/2", f"kept epoch {kept}"]
     files = {
         name: {str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if "tfevents" not in path.name}
         for name, run in runs.items()

@@ -85,8 +85,10 @@ def test_batch_dependence_is_measured(exported: Run) -> None:
     alone = load_evaluation(exported, "int8-dynamic").batch_dependence
     assert alone.batch_size == 32
     assert alone.num_samples == 60
-    assert alone.max_abs_difference > 1e-5
-    assert load_evaluation(exported, "fp32").batch_dependence.max_abs_difference < 1e-5
+    rounding = load_evaluation(exported, "fp32").batch_dependence.max_abs_difference
+    assert rounding < 1e-5
+    # How certain the model is decides how large both are, and the processor decides that.
+    assert alone.max_abs_difference > 10 * rounding
     assert load_evaluation(exported, "int8-static").batch_dependence.max_abs_difference == 0
 
 
