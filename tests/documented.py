@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from service.app import create_app
 from service.config.environment import env_name
 from service.config.settings import Settings
-from service.errors.gateway import gateway as errors
+from service.errors import gateway as errors
 from service.http.request_context import RequestMiddleware
 from service.telemetry.metrics import Metrics
 from tests.fake_backend import FakeBackend, FakeControl
