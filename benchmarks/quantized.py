@@ -63,7 +63,7 @@ def answers(seed: int, *, quick: bool) -> dict[str, Right]:
     # Torch is not needed to print the command line's help.
     from training.artifacts import Run  # noqa: PLC0415
     from training.data.dataset import load_split  # noqa: PLC0415
-    from training.evaluate import predict  # noqa: PLC0415
+    from training.evaluation.evaluate import predict  # noqa: PLC0415
     from training.int8.quantize import load_variant  # noqa: PLC0415
 
     folder = WORK / "quantized" / ("quick" if quick else f"seed-{seed}")

@@ -206,7 +206,7 @@ class Sweep:
 
 
 def read_json(path: Path, written_by: str) -> dict[str, Any]:
-    """Return the JSON object in a run's file; raises RunError, naming the stage that writes it, if there is none."""
+    """Return the JSON object in a run's file; raises RunError, naming the verb that writes it, if there is none."""
     try:
         text = path.read_text()
     except FileNotFoundError as error:

@@ -18,9 +18,9 @@ from benchmarks.training.report import run_training
 from benchmarks.training.strategies import last_words
 from benchmarks.training.table import Figure, Table, read_table, write_table
 from benchmarks.training.timing import in_turns
-from training.graphs import onnx_file
-from training.graphs.serving_graph import Normalize, ServingGraph, as_convolutions
-from training.model import build_model
+from training.export import onnx_file
+from training.models.resnet import build_model
+from training.models.serving_graph import Normalize, ServingGraph, as_convolutions
 
 
 def test_every_way_to_the_distances_gives_the_same() -> None:

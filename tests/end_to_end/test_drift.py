@@ -19,7 +19,7 @@ from tests.gateway import GatewayProcess
 from tests.stack import Trained, gateway_of_workers
 from training.artifacts import Run
 from training.data.dataset import load_split
-from training.evaluate import confidence_edges
+from training.evaluation.evaluate import confidence_edges
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(540)]
 

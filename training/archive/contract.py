@@ -13,10 +13,10 @@ from PIL import Image
 from training.artifacts import Run, Variant, read_json
 from training.data.dataset import load_dataset, load_split
 from training.errors import RunError
-from training.evaluate import BatchDependence, load_evaluation
-from training.graphs.export import load_graph_card
-from training.graphs.graph_file import load_compiled
-from training.weights import load_card, weights_sha256
+from training.evaluation.evaluate import BatchDependence, load_evaluation
+from training.export.export import load_graph_card
+from training.export.graph_file import load_compiled
+from training.models.weights import load_card, weights_sha256
 
 SCHEMA_VERSION = 1
 NUM_SELF_CHECKS = 4

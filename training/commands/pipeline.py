@@ -8,16 +8,17 @@ from training.archive.archive import archive, check_archive
 from training.artifacts import Run, write_json
 from training.commands.arguments import new_folder, parse, preset, recorded, run_folder
 from training.commands.experiments import measure, with_best_run
-from training.config import ArchiveConfig, Config, ProfileConfig, QuantizeConfig
 from training.data.prepare import prepare
-from training.data.source import is_streamed
-from training.engine.execution import check_train
+from training.data.sources.open_source import is_streamed
+from training.engine.train import train
 from training.errors import SettingError
-from training.evaluate import evaluate, load_evaluation
-from training.graphs.export import check_export, export
+from training.evaluation.evaluate import evaluate, load_evaluation
+from training.export.export import check_export, export
 from training.int8.quantize import quantize
-from training.limits import check_name
-from training.options import (
+from training.options.config import ArchiveConfig, Config, ProfileConfig, QuantizeConfig
+from training.options.execution import check_train
+from training.options.limits import check_name
+from training.options.verbs import (
     ArchiveOptions,
     EvaluateOptions,
     ExportOptions,
@@ -25,10 +26,9 @@ from training.options import (
     PrepareOptions,
     QuantizeOptions,
 )
-from training.profile import profile
+from training.profiling.profile import profile
 from training.tracking.record import refresh
 from training.tracking.tracker import register_export, tracked
-from training.train import train
 
 
 def run_prepare(args: Sequence[str], _: ArchiveConfig) -> None:

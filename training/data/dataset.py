@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from training.artifacts import Run, Split, read_json
-from training.data.decode import Form, Preprocessing
-from training.data.shards import Shard
+from training.data.decode import ImageShape, Preprocessing
+from training.data.shards.tar import Shard
 from training.errors import RunError
 
 
@@ -39,9 +39,9 @@ class Dataset:
     """Where the training images are, if not in the run's arrays."""
 
     @property
-    def form(self) -> Form:
+    def image_shape(self) -> ImageShape:
         """What the images were brought into."""
-        return Form(self.channels, self.height, self.width, self.preprocessing)
+        return ImageShape(self.channels, self.height, self.width, self.preprocessing)
 
 
 def load_dataset(run: Run) -> Dataset:

@@ -55,8 +55,8 @@ def decode_image(content: bytes, name: str) -> Image.Image:
 
 
 @dataclass(frozen=True)
-class Form:
-    """What all images of a run are brought into."""
+class ImageShape:
+    """Channels, height and width of a run's images, and how any image gets them."""
 
     channels: int
     """1, grey, or 3, RGB."""
@@ -65,7 +65,7 @@ class Form:
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def array(self) -> tuple[int, int, int]:
         """Of the array of one image."""
         return self.channels, self.height, self.width
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from training.config import TrainConfig
 from training.data.batches import BatchSource
 from training.engine.history import EpochRecord, best_of
 from training.engine.interruption import Interruption
 from training.engine.random_state import random_state, seed_all, set_random_state
 from training.engine.step import Stepper, StepResult, cross_entropy
 from training.errors import Interrupted, NonFiniteLossError
+from training.options.config import TrainConfig
 from training.parallel.strategy import Pass
 
 EVALUATION_BATCH_SIZE = 64

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
-from training.config import TrainConfig
+from training.options.config import TrainConfig
 
 LEFT_AT_THE_END = 0.01  # of the learning rate, along an exponential without --gamma
 LOWEST_MOMENTUM = 0.85 / 0.95  # of the highest, as published for one cycle

@@ -12,12 +12,12 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from training.config import Precision, TrainConfig
 from training.data.batches import Batch
 from training.engine.averaging import Average
 from training.engine.non_finite import detecting_anomalies, first_of, watching
 from training.errors import NonFiniteLossError
-from training.graphs.serving_graph import Normalize
+from training.models.serving_graph import Normalize
+from training.options.config import Precision, TrainConfig
 from training.parallel.strategy import LossFunction, Pass, Strategy
 
 LOWEST_SCALE = 2.0**-10  # of float16's gradients: below it, they are not too large for the format but no numbers

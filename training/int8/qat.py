@@ -24,23 +24,23 @@ from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 
 from training.artifacts import Run, sha256
-from training.config import QuantizeConfig, train_config_from
 from training.data.dataset import load_dataset, load_split
 from training.data.open_batches import open_batches
 from training.engine.assembly import parameter_groups
 from training.engine.history import best_of
 from training.engine.schedule import warmup_then_cosine
 from training.errors import NonFiniteLossError, RunError, SettingError
-from training.evaluate import predict
-from training.graphs.serving_graph import ServingGraph
-from training.int8.quantized import (
+from training.evaluation.evaluate import predict
+from training.evaluation.metrics import negative_log_likelihood
+from training.int8.fx_layers import (
     LARGEST_ACTIVATION,
     quantization_deprecations_ignored,
     with_layers,
     with_plain_scales,
 )
-from training.metrics import negative_log_likelihood
-from training.weights import QatCard, load_card, load_graph, load_qat_card, save_qat_card, save_qat_weights
+from training.models.serving_graph import ServingGraph
+from training.models.weights import QatCard, load_card, load_graph, load_qat_card, save_qat_card, save_qat_weights
+from training.options.config import QuantizeConfig, train_config_from
 
 # Of all steps; a network whose ranges still move is not yet the one that will be converted.
 MOVING_FRACTION = 2 / 3

@@ -1,4 +1,4 @@
-"""The variants with smaller numbers inside, and the stage that measures them."""
+"""The variants with smaller numbers inside, and the verb that measures them."""
 
 import copy
 import shutil
@@ -10,19 +10,19 @@ from torch.ao.quantization.observer import HistogramObserver, default_per_channe
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 
 from training.artifacts import Run, Variant
-from training.config import QuantizeConfig
 from training.data.dataset import load_split
-from training.evaluate import evaluate_model, save_evaluation
-from training.graphs.serving_graph import ServingGraph
-from training.int8.qat import load_qat, train_qat
-from training.int8.quantized import (
+from training.evaluation.evaluate import evaluate_model, save_evaluation
+from training.evaluation.threads import one_thread
+from training.int8.fx_layers import (
     LARGEST_ACTIVATION,
     quantization_deprecations_ignored,
     with_layers,
     with_plain_scales,
 )
-from training.threads import one_thread
-from training.weights import load_graph
+from training.int8.qat import load_qat, train_qat
+from training.models.serving_graph import ServingGraph
+from training.models.weights import load_graph
+from training.options.config import QuantizeConfig
 
 QUANTIZED: tuple[Variant, ...] = ("int8-dynamic", "int8-static")
 # The scales of activations hardly move after the first hundred; all of them cost a resnet18 at 224 a few seconds.

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Protocol
 
 from training.artifacts import Run
-from training.config import Config
 from training.data.dataset import load_dataset, load_split
 from training.engine.history import EpochRecord, OnEpoch
 from training.errors import Interrupted, SettingError, TrainingError, TrialPruned
-from training.evaluate import predict, report
-from training.options import TrackingOptions
-from training.plots import plot_confusion_matrix
+from training.evaluation.evaluate import predict, report
+from training.evaluation.plots import plot_confusion_matrix
+from training.models.weights import load_graph
+from training.options.config import Config
+from training.options.verbs import TrackingOptions
 from training.tracking.record import RecordFile, Status
-from training.weights import load_graph
 
 
 class Tracker(Protocol):
@@ -31,7 +31,7 @@ class Tracker(Protocol):
         """Training is over; `reason` says why if it was not finished."""
 
 
-class Telling:
+class Trackers:
     """Tells every tracker of a training, in their order."""
 
     def __init__(self, run: Run, trackers: list[Tracker], also: OnEpoch | None, *, resumed: bool) -> None:
@@ -67,19 +67,19 @@ class Telling:
 @contextmanager
 def tracked(
     run: Run, config: Config, options: TrackingOptions, also: OnEpoch | None = None, *, resumed: bool = False
-) -> Iterator[Telling]:
+) -> Iterator[Trackers]:
     """Give what follows the training inside; write down how it ends, however it does, if it has begun.
 
     Raises SettingError, before anything is written, for a tool that is not installed; TrackingError for one that fails.
     """
-    telling = Telling(run, build_trackers(run, config, options), also, resumed=resumed)
+    trackers = Trackers(run, build_trackers(run, config, options), also, resumed=resumed)
     try:
-        yield telling
+        yield trackers
     except BaseException as error:
-        telling.end(*_how(error))
+        trackers.end(*_how(error))
         raise
     draw_validation(run)
-    telling.end("finished", None)
+    trackers.end("finished", None)
 
 
 def build_trackers(run: Run, config: Config, options: TrackingOptions) -> list[Tracker]:
