@@ -68,7 +68,7 @@ def answers(seed: int, *, quick: bool) -> dict[str, Right]:
 
     folder = WORK / "quantized" / ("quick" if quick else f"seed-{seed}")
     run = Run(folder)
-    if not run.qat_weights_card.exists():
+    if not run.qat.weights_card.exists():
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(run_of(trained(seed, quick=quick)), folder)
         print(f"quantization-aware training, seed {seed}", flush=True)

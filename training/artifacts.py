@@ -104,19 +104,17 @@ class Run:
         return self.folder / "training-profile.txt"
 
     @property
-    def qat_weights(self) -> Path:
-        """The state dict of quantization-aware training: the one variant that cannot be derived from `weights`."""
-        return self.folder / "int8-qat" / "weights.pt"
+    def qat(self) -> "Run":
+        """Quantization-aware training, in the folder of its variant: weights, history, record and checkpoints.
 
-    @property
-    def qat_weights_card(self) -> Path:
-        """Their sidecar."""
-        return self.folder / "int8-qat" / "weights.json"
+        Its weights are the only ones that cannot be derived from `weights`.
+        """
+        return Run(self.folder / "int8-qat")
 
     @property
     def variants(self) -> tuple[Variant, ...]:
         """Those that this run has, whether they are exported yet or not."""
-        return (*VARIANTS, "int8-qat") if self.qat_weights_card.exists() else VARIANTS
+        return (*VARIANTS, "int8-qat") if self.qat.weights_card.exists() else VARIANTS
 
     def graph(self, variant: Variant) -> Path:
         """The TorchScript file; of aoti, the package with a library."""

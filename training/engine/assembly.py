@@ -11,9 +11,9 @@ from training.artifacts import Run
 from training.data.dataset import Dataset, load_split
 from training.data.open_batches import open_batches
 from training.engine.averaging import build_average
+from training.engine.checkpoint import seed_all
 from training.engine.engine import Engine, num_steps
 from training.engine.interruption import Interruption
-from training.engine.random_state import seed_all
 from training.engine.schedule import build_schedule
 from training.engine.step import Inputs, Stepper, autocast
 from training.errors import SettingError
@@ -25,9 +25,16 @@ from training.parallel.strategy import Strategy
 
 
 def build_engine(
-    run: Run, dataset: Dataset, config: TrainConfig, execution: ExecutionOptions, strategy: Strategy, stack: ExitStack
+    run: Run,
+    dataset: Dataset,
+    config: TrainConfig,
+    execution: ExecutionOptions,
+    strategy: Strategy,
+    stack: ExitStack,
+    network: nn.Module | None = None,
+    option_prefix: str = "",
 ) -> Engine:
-    """Return a training at its beginning; the stack ends what it needs while it runs.
+    """Return a training at its beginning, of this network or a new one; the stack ends what it needs while it runs.
 
     Raises SettingError for what the strategy's device cannot do, or has no meaning with these images.
     """
@@ -40,15 +47,22 @@ def build_engine(
         num_shards=strategy.num_shards,
         device=strategy.world.device,
     )
-    stepper = build_stepper(dataset, config, execution, strategy, num_steps(source, config.accumulation))
+    steps_per_epoch = num_steps(source, config.accumulation)
+    stepper = build_stepper(dataset, config, execution, strategy, steps_per_epoch, network)
+    stepper.option_prefix = option_prefix
     return Engine(stepper, source, load_split(run, "validation"), stack.enter_context(Interruption()))
 
 
 def build_stepper(
-    dataset: Dataset, config: TrainConfig, execution: ExecutionOptions, strategy: Strategy, steps_per_epoch: int
+    dataset: Dataset,
+    config: TrainConfig,
+    execution: ExecutionOptions,
+    strategy: Strategy,
+    steps_per_epoch: int,
+    network: nn.Module | None = None,
 ) -> Stepper:
     """Return what takes a training's steps; raises SettingError for what the strategy's device cannot do."""
-    network = strategy.place(build_network(dataset, config))
+    network = strategy.place(build_network(dataset, config) if network is None else network)
     if execution.torch_compile:
         compile_network(network, strategy.world.device)
     optimizer = strategy.make_optimizer(network, lambda placed: build_optimizer(placed, config))

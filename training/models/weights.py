@@ -2,7 +2,6 @@
 
 import io
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -57,29 +56,15 @@ class QatCard:
 
 def save_weights(run: Run, state: dict[str, Tensor]) -> str:
     """Write the state dict atomically and return its SHA-256 sum; equal weights give equal bytes."""
-    return _save_state(run.weights, state)
-
-
-def save_qat_weights(run: Run, state: dict[str, Tensor]) -> str:
-    """Do the same for those of quantization-aware training."""
-    return _save_state(run.qat_weights, state)
-
-
-def _save_state(path: Path, state: dict[str, Tensor]) -> str:
     buffer = io.BytesIO()
-    torch.save(state, buffer)
-    write_bytes(path, buffer.getvalue())
-    return sha256(path)
+    torch.save({name: value.contiguous() for name, value in state.items()}, buffer)
+    write_bytes(run.weights, buffer.getvalue())
+    return sha256(run.weights)
 
 
-def save_card(run: Run, card: WeightsCard) -> None:
+def save_card(run: Run, card: WeightsCard | QatCard) -> None:
     """Write the sidecar, after the weights that it describes."""
     write_json(run.weights_card, card)
-
-
-def save_qat_card(run: Run, card: QatCard) -> None:
-    """Write the sidecar of quantization-aware training, after the weights that it describes."""
-    write_json(run.qat_weights_card, card)
 
 
 def load_card(run: Run) -> WeightsCard:
@@ -92,9 +77,9 @@ def load_qat_card(run: Run) -> QatCard:
 
     Raises RunError if there was none, or it began with other weights than the run has now.
     """
-    card = QatCard(**read_json(run.qat_weights_card, written_by="quantize --qat"))
+    card = QatCard(**read_json(run.qat.weights_card, written_by="quantize --qat"))
     if card.of_weights_sha256 != load_card(run).sha256:
-        raise RunError(f"{run.qat_weights} was trained on from other weights; run the stage quantize again")
+        raise RunError(f"{run.qat.weights} was trained on from other weights; run the stage quantize again")
     return card
 
 

@@ -88,6 +88,13 @@ class QuantizeOptions:
     run: Path
     """Folder of the run."""
     quantize: QuantizeConfig
+    resume: bool = False
+    """With --qat: go on from its last checkpoint, with the options that it was begun with."""
+    track: TrackingOptions = field(default_factory=TrackingOptions)
+
+    def __post_init__(self) -> None:
+        if self.resume and not self.quantize.qat:
+            raise SettingError("--resume goes with --qat")
 
 
 @dataclass(frozen=True)

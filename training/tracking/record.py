@@ -83,7 +83,7 @@ def refresh(run: Run) -> None:
 
 def artifacts(run: Run) -> dict[str, dict[str, Any]]:
     """Return size and SHA-256 sum of the run's files by their paths; not of the data, nor of what is still written."""
-    skipped = {run.dataset.parent, run.tensorboard, run.checkpoints}
+    skipped = {run.dataset.parent, run.tensorboard, run.checkpoints, run.qat.tensorboard, run.qat.checkpoints}
     found = {}
     for path in sorted(run.folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(run.folder).parts)

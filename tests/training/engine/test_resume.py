@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from tests.training.runs import NewRun, Signalling, assert_same_end
 from training.artifacts import read_json, write_json
-from training.engine.checkpoint import Checkpoints
+from training.engine.checkpoint import Checkpoints, random_state, set_random_state
 from training.engine.interruption import Interruption
-from training.engine.random_state import random_state, set_random_state
 from training.engine.train import train
 from training.errors import HungUp, Interrupted, RunError, SettingError, Terminated
 from training.options.config import AugmentConfig, Config, LoaderConfig, TrainConfig

@@ -2,21 +2,24 @@
 
 import json
 import shutil
+import signal
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.ao.quantization import FakeQuantizeBase
 
+from tests.training.runs import Signalling, another_process_at, assert_same_end
 from training.__main__ import main
 from training.archive.contract import build_contract
 from training.artifacts import VARIANTS, Run, sha256
 from training.data.dataset import load_split
 from training.data.prepare import prepare
 from training.data.shards.pack import pack
-from training.errors import NonFiniteLossError, RunError, SettingError
+from training.errors import NonFiniteLossError, RunError, SettingError, Terminated
 from training.evaluation.evaluate import load_evaluation, predict
 from training.export.compile import compile_graph
 from training.export.export import check_parity
@@ -26,6 +29,8 @@ from training.models.resnet import build_model
 from training.models.serving_graph import Normalize, ServingGraph, as_convolutions
 from training.models.weights import load_card, load_graph, load_qat_card, save_card
 from training.options.config import Config, LoaderConfig, QuantizeConfig, config_from
+from training.options.verbs import QuantizeOptions
+from training.tracking.record import load_record
 
 QAT = QuantizeConfig(qat=True, qat_epochs=3, qat_learning_rate=0.01)
 
@@ -55,7 +60,7 @@ def test_it_has_the_kernels_of_the_static_variant(trained_on: Run) -> None:
 
 def test_it_learns_and_is_measured_like_the_others(trained_on: Run) -> None:
     found = load_evaluation(trained_on, "int8-qat")
-    assert found.weights_sha256 == sha256(trained_on.qat_weights) != load_card(trained_on).sha256
+    assert found.weights_sha256 == sha256(trained_on.qat.weights) != load_card(trained_on).sha256
     assert found.report.accuracy >= 0.9
     assert found.batch_dependence.max_abs_difference == 0
     images, labels = load_split(trained_on, "validation")
@@ -87,7 +92,7 @@ def test_ranges_and_batch_statistics_move_first_and_stand_still_at_the_end(
             constant = "shortcut.weight" in name
             assert torch.equal(first, second) == constant
             assert torch.equal(second, third), "the last of three epochs is the last third"
-    state = torch.load(run.qat_weights, weights_only=True)
+    state = torch.load(run.qat.weights, weights_only=True)
     assert all(int(value) for name, value in state.items() if name.endswith("fake_quant_enabled"))
     card = load_qat_card(run)
     assert card.epoch == 3, "only the last of three epochs ends with ranges that stand still"
@@ -135,7 +140,7 @@ def test_too_few_steps_are_refused(
 
 
 def test_weights_change_and_shortcuts_do_not(trained_on: Run) -> None:
-    state = torch.load(trained_on.qat_weights, weights_only=True)
+    state = torch.load(trained_on.qat.weights, weights_only=True)
     before = load_graph(trained_on).network.state_dict()
     shortcuts = [name for name in state if name.endswith("shortcut.weight")]
     assert len(shortcuts) == 2
@@ -157,7 +162,7 @@ def test_activations_have_seven_bits_and_weights_a_scale_for_each_channel() -> N
 def test_the_int8_network_answers_like_the_one_that_was_trained(trained_on: Run) -> None:
     graph = load_graph(trained_on)
     network = fake_quantized(graph)
-    network.load_state_dict(torch.load(trained_on.qat_weights, weights_only=True))
+    network.load_state_dict(torch.load(trained_on.qat.weights, weights_only=True))
     images, _ = load_split(trained_on, "test")
     simulated = predict(ServingGraph(graph.normalize, network.eval()), images)
     difference = abs(predict(load_qat(trained_on), images) - simulated)
@@ -172,8 +177,8 @@ def test_same_seed_gives_the_same_bytes(exported: Run, tmp_path_factory: pytest.
     first, second = (copy_of(exported, tmp_path_factory) for _ in range(2))
     train_qat(first, brief)
     train_qat(second, brief)
-    assert first.qat_weights.read_bytes() == second.qat_weights.read_bytes()
-    assert first.qat_weights_card.read_bytes() == second.qat_weights_card.read_bytes()
+    assert first.qat.weights.read_bytes() == second.qat.weights.read_bytes()
+    assert first.qat.weights_card.read_bytes() == second.qat.weights_card.read_bytes()
     images, _ = load_split(exported, "test")
     assert (predict(load_qat(first), images) == predict(load_qat(second), images)).all()
 
@@ -197,12 +202,12 @@ def test_quantize_without_it_forgets_it(trained_on: Run, tmp_path_factory: pytes
     run = copy_of(trained_on, tmp_path_factory)
     quantize(run, QuantizeConfig())
     assert run.variants == VARIANTS
-    assert not run.qat_weights.exists()
+    assert not run.qat.weights.exists()
 
 
 def test_weights_of_another_training_are_refused(trained_on: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
     run = copy_of(trained_on, tmp_path_factory)
-    run.qat_weights.write_bytes(run.qat_weights.read_bytes() + b"?")
+    run.qat.weights.write_bytes(run.qat.weights.read_bytes() + b"?")
     with pytest.raises(RunError, match="is not the file that"):
         load_qat(run)
     card = json.loads(run.weights_card.read_text())
@@ -228,7 +233,7 @@ def test_divergence_is_named(exported: Run, tmp_path_factory: pytest.TempPathFac
     run = copy_of(exported, tmp_path_factory)
     with pytest.raises(NonFiniteLossError, match="--qat-learning-rate"):
         train_qat(run, replace(QAT, qat_learning_rate=1e20))
-    assert not run.qat_weights_card.exists()
+    assert not run.qat.weights_card.exists()
 
 
 @pytest.mark.parametrize(
@@ -262,6 +267,80 @@ def test_the_stage_remembers_what_it_was_asked_for(
     assert load_qat_card(run).quantize == vars(asked)
     assert stage("--no-qat") == QuantizeConfig()
     assert run.variants == VARIANTS
+
+
+def test_it_is_recorded_and_followed_as_any_training(
+    exported: Run, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copy_of(exported, tmp_path_factory)
+    asked = ["--qat", "--qat-epochs", "1", "--tracking", "tensorboard"]
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    monkeypatch.setattr(sys, "argv", ["training", "quantize", "--run", str(run.folder), *asked])
+    assert main() == 0
+    record = load_record(run.qat)
+    assert (record["status"], record["kept_epoch"], len(record["epochs"])) == ("finished", 1, 1)
+    assert list(run.qat.tensorboard.iterdir())
+    assert run.qat.validation_confusion_matrix.exists()
+
+
+def test_interrupted_and_resumed_it_is_the_whole_training_bit_for_bit(
+    trained_on: Run, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copy_of(trained_on, tmp_path_factory)
+    before = run.qat.weights.read_bytes()
+    again = replace(QAT, qat_learning_rate=0.02)
+    # Once while ranges move, once after they have stopped.
+    for batch, resume in ((20, False), (12, True)):
+        with monkeypatch.context() as patched:
+            strategy = Signalling(batch, signal.SIGTERM)
+            patched.setattr("training.int8.qat.SingleProcess", lambda _, strategy=strategy: strategy)
+            with pytest.raises(Terminated, match=r"qat epoch [23]/3.*`python -m training quantize .* --qat --resume`"):
+                quantize(run, again, resume=resume)
+        assert run.qat.weights.read_bytes() == before
+        load_qat(run)
+    with pytest.raises(SettingError, match=r"leave out --qat-learning-rate 0\.01"):
+        quantize(run, QAT, resume=True)
+    train_qat(run, again, resume=True)
+    whole = copy_of(trained_on, tmp_path_factory)
+    train_qat(whole, again)
+    assert_same_end(run.qat, whole.qat)
+
+
+def test_it_holds_the_run_against_other_processes(trained_on: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = copy_of(trained_on, tmp_path_factory)
+    before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+    with another_process_at(run.folder), pytest.raises(SettingError, match="--run: another process is at work in"):
+        quantize(run, replace(QAT, qat_epochs=1))
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize("refused", [{"qat_learning_rate": 1e20}, {"qat_epochs": 1}])
+def test_a_failure_leaves_the_earlier_result(
+    trained_on: Run, tmp_path_factory: pytest.TempPathFactory, refused: dict[str, float]
+) -> None:
+    run = copy_of(trained_on, tmp_path_factory)
+    with_recipe(run, batch_size=105)
+    weights, card = run.qat.weights.read_bytes(), run.qat.weights_card.read_bytes()
+    with pytest.raises((NonFiniteLossError, SettingError)):
+        quantize(run, replace(QAT, **refused))  # type: ignore[arg-type]
+    assert (run.qat.weights.read_bytes(), run.qat.weights_card.read_bytes()) == (weights, card)
+
+
+def test_it_clips_smooths_and_accumulates_as_the_training_did(
+    exported: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    found = set()
+    for changes in ({}, {"clip_norm": 0.01}, {"label_smoothing": 0.2}, {"accumulation": 2}):
+        run = copy_of(exported, tmp_path_factory)
+        with_recipe(run, **changes)
+        train_qat(run, replace(QAT, qat_epochs=1))
+        found.add(run.qat.weights.read_bytes())
+    assert len(found) == 4
+
+
+def test_resuming_goes_with_qat() -> None:
+    with pytest.raises(SettingError, match="--resume goes with --qat"):
+        QuantizeOptions(Path("run"), QuantizeConfig(), resume=True)
 
 
 def test_runs_of_an_older_release_have_no_such_option(config: Config, exported: Run) -> None:
