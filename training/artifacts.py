@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -223,9 +225,18 @@ def write_json(path: Path, document: object) -> None:
     write_bytes(path, (json.dumps(plain, indent=2, allow_nan=False) + "\n").encode())
 
 
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Write the file inside; raises StorageError, naming it, if that does not work."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write the file so that a reader sees the old content or the new, never a part; raises StorageError."""
-    try:
+    with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, hidden = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         try:
@@ -238,8 +249,6 @@ def write_bytes(path: Path, content: bytes) -> None:
         except BaseException:
             Path(hidden).unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def sha256(path: Path) -> str:

@@ -5,7 +5,7 @@ from tqdm import tqdm
 
 from training.artifacts import SPLITS, Run, Split, write_json
 from training.data.broken import report_broken
-from training.data.dataset import Dataset
+from training.data.dataset import Dataset, new_images, save_labels
 from training.data.decode import ImageShape
 from training.data.shards.prepare import prepare_stream
 from training.data.sources.labelled import LabelledImages
@@ -41,9 +41,9 @@ def _prepare_arrays(run: Run, config: DataConfig) -> Dataset:
         kept = [index for index in range(len(source.keys)) if index not in broken]
         decoded, source = split, source.without(broken)
         split = stratified_split(source.labels, source.keys, source.test)
-        _rearrange(run, decoded, {name: [kept[index] for index in split[name]] for name in SPLITS})
+        _rearrange(run, shape, decoded, {name: [kept[index] for index in split[name]] for name in SPLITS})
     for name in SPLITS:
-        np.save(run.labels(name), np.array([source.labels[index] for index in split[name]], dtype=np.int64))
+        save_labels(run, name, [source.labels[index] for index in split[name]])
     images = np.load(run.images("train"), mmap_mode="r")
     mean, std = channel_statistics(count_values(images, config.channels))
     return Dataset(
@@ -65,8 +65,7 @@ def _write_images(
 ) -> dict[int, str]:
     """Leave these images as an array; return those that are broken, each with the reason."""
     broken: dict[int, str] = {}
-    # Written in place, image by image: a folder may be larger than the memory.
-    images = np.lib.format.open_memmap(run.images(name), mode="w+", dtype=np.uint8, shape=(len(indices), *shape.array))
+    images = new_images(run.images(name), len(indices), shape)
     for row, index in enumerate(tqdm(indices, desc=f"decode {name}", unit="image", disable=None, leave=False)):
         try:
             images[row] = shape.pixels(source.load(index))
@@ -76,14 +75,13 @@ def _write_images(
     return broken
 
 
-def _rearrange(run: Run, before: dict[Split, list[int]], after: dict[Split, list[int]]) -> None:
+def _rearrange(run: Run, shape: ImageShape, before: dict[Split, list[int]], after: dict[Split, list[int]]) -> None:
     """Bring the images from one split into another: to copy is much faster than to decode again."""
     places = {index: (name, row) for name in SPLITS for row, index in enumerate(before[name])}
     decoded = {name: np.load(run.images(name), mmap_mode="r") for name in SPLITS}
     hidden = {name: run.images(name).with_suffix(".kept.npy") for name in SPLITS}
     for name in SPLITS:
-        shape = (len(after[name]), *decoded[name].shape[1:])
-        images = np.lib.format.open_memmap(hidden[name], mode="w+", dtype=np.uint8, shape=shape)
+        images = new_images(hidden[name], len(after[name]), shape)
         for row, index in enumerate(after[name]):
             old, place = places[index]
             images[row] = decoded[old][place]

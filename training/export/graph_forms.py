@@ -1,9 +1,8 @@
 """Which forms of a graph are fastest at the batch sizes that are served: contract.optimize.
 
-The archive holds the portable graph; the handler makes the forms when it loads. A test holds the two lists together.
+The archive holds the portable graph; the handler makes the forms when it loads, and its code makes them here.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -15,6 +14,7 @@ from torch import Tensor
 from training.evaluation.evaluate import Model
 from training.evaluation.latency import measure_latency
 from training.export.graph_file import PACKAGE, load_compiled
+from training.handler_code import handler_module
 
 GraphForm = Literal["portable", "frozen", "frozen-channels-last", "optimized", "optimized-channels-last", "fused"]
 FORMS: tuple[GraphForm, ...] = get_args(GraphForm)
@@ -23,53 +23,6 @@ SECONDS_PER_BATCH_SIZE = 0.5
 # A second form costs memory for its weights and time to load, the first one time to load.
 LEAST_GAIN = 0.02
 TOLERANCE = 1e-5
-# Batches that the fused form is compiled for, the largest first.
-_PIECES = (32, 16, 8, 4, 2, 1)
-
-
-class _Fused:
-    """The graph compiled by oneDNN's graph compiler, which does it for one shape, for each of a few sizes of batches.
-
-    Batches of other sizes go through in pieces.
-    """
-
-    def __init__(self, graph: Any) -> None:
-        self._graph = graph
-        self._compiled: dict[int, Model] = {}
-
-    def __call__(self, batch: Tensor) -> Tensor:
-        answers = []
-        left = batch
-        for size in _PIECES:
-            while len(left) >= size:
-                piece, left = left[:size], left[size:]
-                if size not in self._compiled:
-                    self._compiled[size] = self._compile(piece)
-                answers.append(self._compiled[size](piece))
-        return answers[0] if len(answers) == 1 else torch.cat(answers)
-
-    def _compile(self, piece: Tensor) -> Model:
-        graph: Model = torch.jit.freeze(self._graph)
-        # It looks at the process's switch when TorchScript specialises the graph, in its second call.
-        was_on = torch.jit.onednn_fusion_enabled()  # type: ignore[no-untyped-call]
-        torch.jit.enable_onednn_fusion(True)
-        try:
-            for _ in range(2):
-                graph(piece)
-        finally:
-            torch.jit.enable_onednn_fusion(was_on)
-        return graph
-
-
-# What is done to the portable graph, and whether weights and images are laid out with their channels last.
-_RECIPES: dict[GraphForm, tuple[Callable[[Any], Model], bool]] = {
-    "portable": (lambda graph: graph, False),
-    "frozen": (torch.jit.freeze, False),
-    "frozen-channels-last": (torch.jit.freeze, True),
-    "optimized": (torch.jit.optimize_for_inference, False),
-    "optimized-channels-last": (torch.jit.optimize_for_inference, True),
-    "fused": (_Fused, False),
-}
 
 
 @dataclass(frozen=True)
@@ -98,11 +51,9 @@ def read_optimize(document: dict[str, Any]) -> Optimize:
 
 def apply_form(graph: Any, form: GraphForm) -> Model:
     """Return the graph in that form; the one that is passed must not be used any more."""
-    make, channels_last = _RECIPES[form]
-    if not channels_last:
-        return make(graph)
-    made = make(graph.to(memory_format=torch.channels_last))
-    return lambda batch: made(batch.contiguous(memory_format=torch.channels_last))
+    forms = handler_module("graph_forms")
+    loaded: Model = forms.Loaded(forms.Choice(form), forms.apply_form(graph, form))
+    return loaded
 
 
 def find_fastest(graph: Path, images: Tensor, tolerance: float = TOLERANCE) -> Optimize:

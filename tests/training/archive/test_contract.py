@@ -3,6 +3,8 @@
 import base64
 import io
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +47,17 @@ def test_contract_says_what_the_run_found(exported: Run, variant: Variant) -> No
     assert sum(reference["class_prior"]) == pytest.approx(1)
     assert sum(reference["confidence_histogram"]["counts"]) == 30
     json.dumps(contract, allow_nan=False)
+
+
+def test_a_matrix_of_many_classes_stays_in_the_run(exported: Run, tmp_path: Path) -> None:
+    run = Run(shutil.copytree(exported.folder, tmp_path / "run"))
+    evaluation = json.loads(run.evaluation("fp32").read_text())
+    assert build_contract(run, "fp32", model="toy", release="1.0")["evaluation"]["confusion_matrix"]
+    evaluation["report"]["confusion_matrix"] = [[7] * 1000] * 1000
+    run.evaluation("fp32").write_text(json.dumps(evaluation))
+    contract = build_contract(run, "fp32", model="toy", release="1.0")
+    assert "confusion_matrix" not in contract["evaluation"]
+    assert len(json.dumps(contract)) < 20_000
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

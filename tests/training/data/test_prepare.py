@@ -1,13 +1,18 @@
 """What prepare leaves can be read back, and does not depend on anything but the data."""
 
+import errno
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from training.artifacts import SPLITS, Run, sha256
-from training.data.dataset import load_dataset, load_split
+from training.data.dataset import load_dataset, load_split, new_images
+from training.data.decode import ImageShape
 from training.data.prepare import prepare
 from training.data.statistics import channel_statistics, count_values
-from training.errors import RunError
+from training.errors import RunError, StorageError
 from training.options.config import Config, DataConfig
 
 
@@ -54,3 +59,19 @@ def test_unprepared_run_says_which_stage_is_missing(tmp_path_factory: pytest.Tem
         load_dataset(run)
     with pytest.raises(RunError, match="training prepare"):
         load_split(run, "train")
+
+
+def test_a_disk_without_room_is_found_out_before_pages_are_written(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a sparse file, it is found out by the page that has no room, and is SIGBUS."""
+    path = tmp_path / "images.npy"
+    new_images(path, 100, ImageShape(3, 64, 64))
+    assert path.stat().st_blocks * 512 >= path.stat().st_size
+
+    def full(descriptor: int, offset: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StorageError, match=r"train-images\.npy cannot be written: No space left on device"):
+        prepare(Run(tmp_path / "run"), config.data)

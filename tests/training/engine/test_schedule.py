@@ -1,5 +1,6 @@
 """The learning rate rises once and falls once."""
 
+import math
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -7,30 +8,8 @@ import pytest
 import torch
 from torch.optim import SGD
 
-from training.engine.schedule import build_schedule, warmup_then_cosine
+from training.engine.schedule import build_schedule
 from training.options.config import Config, Schedule
-
-
-@pytest.mark.parametrize(("num_steps", "warmup"), [(100, 0.15), (7, 0.5), (2, 0.5)])
-def test_rises_to_the_full_rate_then_falls_towards_zero(num_steps: int, warmup: float) -> None:
-    factor = warmup_then_cosine(num_steps, warmup)
-    factors = [factor(step) for step in range(num_steps)]
-    peak = factors.index(max(factors))
-    assert max(factors) == 1
-    assert factors[:peak] == sorted(factors[:peak])
-    assert factors[peak:] == sorted(factors[peak:], reverse=True)
-    assert factors[0] > 0
-    assert factor(num_steps) == pytest.approx(0)
-
-
-def test_a_single_step_has_the_full_rate() -> None:
-    assert warmup_then_cosine(1, 0.1)(0) == 1
-
-
-def test_warmup_is_linear_and_the_cosine_is_half_way_down_in_its_middle() -> None:
-    factor = warmup_then_cosine(100, 0.2)
-    assert [factor(step) for step in (0, 9, 19)] == pytest.approx([0.05, 0.5, 1])
-    assert factor(60) == pytest.approx(0.5)
 
 
 def rates(
@@ -60,6 +39,25 @@ def test_every_schedule_rises_to_the_learning_rate_and_then_falls(
     peak = learning_rates.index(max(learning_rates))
     assert learning_rates[: peak + 1] == sorted(learning_rates[: peak + 1])
     assert learning_rates[peak:] == sorted(learning_rates[peak:], reverse=True)
+
+
+@pytest.mark.parametrize("warmup", [0.001, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("steps_per_epoch", [1, 2, 5, 25, 250])
+@pytest.mark.parametrize("schedule", ["cosine", "exponential"])
+def test_the_curve_is_the_formulas(config: Config, schedule: Schedule, steps_per_epoch: int, warmup: float) -> None:
+    num_steps = 4 * steps_per_epoch
+    num_rising = max(1, round(warmup * num_steps))
+    num_falling = max(1, num_steps - num_rising)
+
+    def factor(step: int) -> float:
+        if step < num_rising:
+            return (step + 1) / num_rising
+        if schedule == "cosine":
+            return (1 + math.cos(math.pi * min(1.0, (step - num_rising) / num_falling))) / 2
+        return math.pow(0.01, (step - num_rising + 1) / num_falling)
+
+    learning_rates, _ = rates(config, schedule, steps_per_epoch=steps_per_epoch, warmup=warmup)
+    assert learning_rates == pytest.approx([0.5 * factor(step) for step in range(num_steps)], rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 9, 19, 99])

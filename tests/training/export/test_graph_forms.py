@@ -37,18 +37,6 @@ def test_the_handler_takes_as_many_images_at_once_as_a_graph_is_made_for() -> No
     assert packed_request.MAX_ITEMS == MOST_IMAGES
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("variant", ["fp32", "int8-static"])
-def test_the_handler_makes_the_same_of_them(exported: Run, variant: Variant, form: GraphForm) -> None:
-    images, _ = load_split(exported, "test")
-    here = apply_form(load_compiled(exported.graph(variant)), form)
-    there = graph_forms.Loaded(
-        graph_forms.Choice(form), graph_forms.apply_form(load_compiled(exported.graph(variant)), form)
-    )
-    with torch.inference_mode():
-        assert torch.equal(here(images[:5]), there(images[:5]))
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_contract_says_what_was_measured_and_the_handler_reads_it(exported: Run, variant: Variant) -> None:
     contract = json.loads(json.dumps(build_contract(exported, variant, model="toy", release="1.0")))

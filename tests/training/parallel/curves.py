@@ -9,16 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import SGD
-from torch.optim.lr_scheduler import LambdaLR
 
 from training.artifacts import Run
 from training.data.batches import ArrayBatches
 from training.data.dataset import load_dataset, load_split
 from training.engine.assembly import parameter_groups
-from training.engine.schedule import warmup_then_cosine
+from training.engine.schedule import build_schedule
 from training.models.resnet import build_model
 from training.models.serving_graph import Normalize
-from training.options.config import AugmentConfig
+from training.options.config import AugmentConfig, TrainConfig
 from training.options.parallel import ParallelOptions
 from training.parallel.build import among
 from training.parallel.leaving import leave_after
@@ -60,7 +59,7 @@ def curve(run: Run, strategy: Strategy, *, accumulation: int = 1, as_shards: int
             network, lambda placed: SGD(parameter_groups(placed, 5e-4), lr=0.02, momentum=0.9, nesterov=True)
         )
         network.train()
-        return network, optimizer, LambdaLR(optimizer, warmup_then_cosine(2 * NUM_STEPS, 0.15))
+        return network, optimizer, build_schedule(optimizer, TrainConfig("resnet20", epochs=2), NUM_STEPS)
 
     def split(values: Tensor) -> list[Tensor]:
         shards = [each.chunk(stages.num_parts(len(each), accumulation)) for each in values.chunk(as_shards)]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.stats import binomtest
 
 from service.backend import ItemError, Ranking, Target
 from service.metrics import Metrics
@@ -22,7 +21,7 @@ from training.options.config import DataConfig
 from training.prediction_log import records
 from training.prediction_log.images import collect_images
 from training.prediction_log.records import log_files
-from training.prediction_log.report import log_report, wilson
+from training.prediction_log.report import log_report
 
 CLASSES = ("cat", "dog")
 OLD, NEW = Target("pets", "1.0"), Target("pets", "2.0")
@@ -87,12 +86,6 @@ def test_figures_of_each_version(tmp_path: Path) -> None:
     assert gone.feedback.mean_confidence_correct is None
 
 
-@pytest.mark.parametrize(("num_correct", "number"), [(0, 5), (5, 5), (3, 7), (980, 1000)])
-def test_the_interval_is_wilsons(num_correct: int, number: int) -> None:
-    theirs = binomtest(num_correct, number).proportion_ci(method="wilson")
-    assert wilson(num_correct, number) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
-
-
 def test_rows_that_were_merged_count_once(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         writer.answer(OLD, (0, 0.9))
@@ -146,6 +139,27 @@ def test_labelled_images_become_a_folder_to_learn_from(tmp_path: Path) -> None:
     assert images.pattern(8, 8).tobytes() in pixels
     assert np.asarray(Image.open(io.BytesIO(disputed))).tobytes() not in pixels
     assert DataConfig(str(target), 3, 8, 8)
+
+
+def test_an_image_collected_again_lies_in_one_class(tmp_path: Path) -> None:
+    """Old files of the log go; what they said lies in the folder."""
+    target = tmp_path / "images"
+    moved, kept, disputed = (images.rgb_png(8, 8, seed) for seed in range(3))
+
+    def collect(log: Path, *labels: tuple[bytes, str]) -> dict[str, int]:
+        with Writer(log) as writer:
+            for image, label in labels:
+                answer_id = writer.answer(OLD, (0, 0.9), images=[image])
+                writer.label(OLD, answer_id, 0, "cat", label)
+        return dict(collect_images(log, target, None).num_images)
+
+    assert collect(tmp_path / "first", (moved, "cat"), (kept, "cat"), (disputed, "cat")) == {"cat": 3}
+    for _ in range(2):
+        again = collect(tmp_path / "second", (moved, "dog"), (disputed, "dog"), (disputed, "bird"))
+        assert again == {"dog": 1}
+        found = {path.read_bytes(): path.parent.name for path in target.rglob("*.png")}
+        assert found == {moved: "dog", kept: "cat"}
+        assert len(list(target.rglob("*.png"))) == 2
 
 
 def test_a_class_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:

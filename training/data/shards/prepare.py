@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from training.artifacts import SPLITS, Run, Split
+from training.artifacts import SPLITS, Run, Split, storing
 from training.data.broken import report_broken
-from training.data.dataset import Dataset, Stream
+from training.data.dataset import Dataset, Stream, new_images, save_labels
 from training.data.decode import ImageShape, decode_image
 from training.data.shards.tar import Sample, Shard, ShardFolder, open_shards, read_sample, samples
 from training.data.statistics import channel_statistics, count_values
@@ -116,7 +116,7 @@ def _write(
     run: Run, split: Split, images: Iterator[tuple[NDArray[np.uint8], int]], most: int, shape: ImageShape
 ) -> None:
     """Leave the images, at most so many, and labels as arrays."""
-    rows = np.lib.format.open_memmap(run.images(split), mode="w+", dtype=np.uint8, shape=(most, *shape.array))
+    rows = new_images(run.images(split), most, shape)
     labels = []
     for row, (pixels, label) in enumerate(images):
         rows[row] = pixels
@@ -125,9 +125,10 @@ def _write(
     if len(labels) < most:
         whole = run.images(split).with_suffix(".all.npy")
         run.images(split).rename(whole)
-        np.save(run.images(split), rows[: len(labels)])
+        with storing(run.images(split)):
+            np.save(run.images(split), rows[: len(labels)])
         whole.unlink()
-    np.save(run.labels(split), np.array(labels, np.int64))
+    save_labels(run, split, labels)
 
 
 def _sampled(run: Run, folder: ShardFolder, total: int, shape: ImageShape, found: Found) -> Iterator[NDArray[np.uint8]]:

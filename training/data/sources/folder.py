@@ -9,6 +9,7 @@ from training.data.sources.labelled import LabelledImages, check_classes
 from training.errors import DataError
 
 LEAST_CLASSES = 2
+SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
 def folder(root: Path) -> LabelledImages:
@@ -20,6 +21,12 @@ def folder(root: Path) -> LabelledImages:
     if not root.is_dir():
         raise DataError(f"--data: {root} is not a folder")
     classes = class_folders(root)
+    splits = [name for name in classes if name.lower() in SPLITS]
+    if len(splits) > 1:
+        raise DataError(
+            f"--data: {root} holds {', '.join(splits)}, which are splits and no classes. Put all images of a class "
+            f"into one folder, {root.name}/CLASS, and prepare splits them; or give one split, --data {root / splits[0]}"
+        )
     if len(classes) < LEAST_CLASSES:
         found = f"one class folder ({classes[0]})" if classes else "no class folders"
         raise DataError(f"--data: {root} holds {found}; a classifier needs at least two, each with its images")

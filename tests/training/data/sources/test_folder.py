@@ -182,3 +182,20 @@ def test_a_class_that_skipping_leaves_too_small_is_named(tmp_path: Path) -> None
     (tmp_path / "own" / "dog" / "1.png").write_bytes(b"")
     with pytest.raises(DataError, match="class dog has 2 images; at least 3"):
         prepare(Run(tmp_path / "run"), DataConfig(str(tmp_path / "own"), channels=1, height=8, width=8, broken="skip"))
+
+
+@pytest.mark.parametrize("splits", [("train", "val"), ("Train", "test", "validation")])
+def test_splits_are_not_taken_for_classes(tmp_path: Path, splits: tuple[str, ...]) -> None:
+    for split in splits:
+        for name in ("cat", "dog"):
+            fill(tmp_path / split / name, 5)
+    with pytest.raises(DataError, match=r"which are splits and no classes.*--data .*[tT]rain") as refused:
+        folder(tmp_path)
+    assert all(split in str(refused.value) for split in splits)
+    assert folder(tmp_path / splits[0]).classes == ["cat", "dog"]
+
+
+def test_one_class_may_be_called_test(tmp_path: Path) -> None:
+    fill(tmp_path / "test", 5)
+    fill(tmp_path / "used", 5)
+    assert folder(tmp_path).classes == ["test", "used"]
