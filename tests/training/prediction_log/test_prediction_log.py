@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ from service.prediction_log import columns, folder
 from service.prediction_log.log import ParquetLog
 from tests import images
 from training.__main__ import main
+from training.commands.arguments import parse, preset
 from training.data.sources.folder import folder as image_folder
 from training.errors import DataError
-from training.options.config import DataConfig
+from training.options.config import ArchiveConfig, DataConfig
+from training.options.presets import build_config
+from training.options.verbs import PipelineOptions
 from training.prediction_log import records
 from training.prediction_log.images import collect_images
 from training.prediction_log.records import log_files
@@ -160,6 +164,18 @@ def test_an_image_collected_again_lies_in_one_class(tmp_path: Path) -> None:
         found = {path.read_bytes(): path.parent.name for path in target.rglob("*.png")}
         assert found == {moved: "dog", kept: "cat"}
         assert len(list(target.rglob("*.png"))) == 2
+
+
+def test_the_readmes_route_from_the_log_makes_a_release_of_the_model_that_was_logged() -> None:
+    lines = (Path(__file__).resolve().parents[3] / "README.md").read_text().splitlines()
+    (line,) = (line for line in lines if "training pipeline" in line and "--data relabelled" in line)
+    _, _, command = line.partition("#")[0].partition("training pipeline ")
+    args = command.split()
+    config = parse("pipeline", PipelineOptions(preset(args), ArchiveConfig()), args).config
+    served = build_config("digits", None)
+    assert (config.name, config.data.data) == (served.name, "relabelled")
+    assert replace(config.data, data=served.data.data) == served.data
+    assert config.train == served.train
 
 
 def test_a_class_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
