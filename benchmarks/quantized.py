@@ -63,12 +63,12 @@ def answers(seed: int, *, quick: bool) -> dict[str, Right]:
     # Torch is not needed to print the command line's help.
     from training.artifacts import Run  # noqa: PLC0415
     from training.data.dataset import load_split  # noqa: PLC0415
-    from training.evaluate import predict  # noqa: PLC0415
+    from training.evaluation.evaluate import predict  # noqa: PLC0415
     from training.int8.quantize import load_variant  # noqa: PLC0415
 
     folder = WORK / "quantized" / ("quick" if quick else f"seed-{seed}")
     run = Run(folder)
-    if not run.qat_weights_card.exists():
+    if not run.qat.weights_card.exists():
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(run_of(trained(seed, quick=quick)), folder)
         print(f"quantization-aware training, seed {seed}", flush=True)

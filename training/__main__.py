@@ -3,8 +3,8 @@
 import os
 import sys
 
+from training.commands.memory import keep_freed_memory
 from training.errors import TrainingError
-from training.memory import keep_freed_memory
 from training.parallel.leaving import leave_after
 
 
@@ -14,7 +14,7 @@ def main() -> int:
     # program wants the cores too, and threads that sleep at most a fifth where none does.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     keep_freed_memory()
-    from training.cli import dispatch  # noqa: PLC0415
+    from training.commands.cli import dispatch  # noqa: PLC0415
 
     try:
         dispatch(sys.argv[1:], os.environ)

@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -104,19 +106,17 @@ class Run:
         return self.folder / "training-profile.txt"
 
     @property
-    def qat_weights(self) -> Path:
-        """The state dict of quantization-aware training: the one variant that cannot be derived from `weights`."""
-        return self.folder / "int8-qat" / "weights.pt"
+    def qat(self) -> "Run":
+        """Quantization-aware training, in the folder of its variant: weights, history, record and checkpoints.
 
-    @property
-    def qat_weights_card(self) -> Path:
-        """Their sidecar."""
-        return self.folder / "int8-qat" / "weights.json"
+        Its weights are the only ones that cannot be derived from `weights`.
+        """
+        return Run(self.folder / "int8-qat")
 
     @property
     def variants(self) -> tuple[Variant, ...]:
         """Those that this run has, whether they are exported yet or not."""
-        return (*VARIANTS, "int8-qat") if self.qat_weights_card.exists() else VARIANTS
+        return (*VARIANTS, "int8-qat") if self.qat.weights_card.exists() else VARIANTS
 
     def graph(self, variant: Variant) -> Path:
         """The TorchScript file; of aoti, the package with a library."""
@@ -206,7 +206,7 @@ class Sweep:
 
 
 def read_json(path: Path, written_by: str) -> dict[str, Any]:
-    """Return the JSON object in a run's file; raises RunError, naming the stage that writes it, if there is none."""
+    """Return the JSON object in a run's file; raises RunError, naming the verb that writes it, if there is none."""
     try:
         text = path.read_text()
     except FileNotFoundError as error:
@@ -225,9 +225,18 @@ def write_json(path: Path, document: object) -> None:
     write_bytes(path, (json.dumps(plain, indent=2, allow_nan=False) + "\n").encode())
 
 
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Write the file inside; raises StorageError, naming it, if that does not work."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write the file so that a reader sees the old content or the new, never a part; raises StorageError."""
-    try:
+    with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, hidden = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         try:
@@ -240,8 +249,6 @@ def write_bytes(path: Path, content: bytes) -> None:
         except BaseException:
             Path(hidden).unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def sha256(path: Path) -> str:

@@ -12,13 +12,13 @@ from torch import Tensor
 from benchmarks.training.compiler import missing_compiler
 from benchmarks.training.table import Figure, Row, Table
 from benchmarks.training.timing import ON_CPU, in_turns
-from training.graphs.compile import compile_graph
-from training.graphs.forms import apply_form
-from training.graphs.onnx_file import INPUT, make_onnx, missing_packages
-from training.graphs.serving_graph import Normalize, ServingGraph, as_convolutions
+from training.evaluation.threads import one_thread
+from training.export.compile import compile_graph
+from training.export.graph_forms import apply_form
+from training.export.onnx_file import INPUT, make_onnx, missing_packages
 from training.int8.quantize import to_int8_dynamic, to_int8_static
-from training.model import build_model
-from training.threads import one_thread
+from training.models.resnet import build_model
+from training.models.serving_graph import Normalize, ServingGraph, as_convolutions
 
 SIDE, NUM_CLASSES = 28, 10
 TOLERANCE = 1e-4  # of a float32 form to the eager one

@@ -13,14 +13,14 @@ from benchmarks.places import ROOT
 from benchmarks.training import forms, operators, peak, strategies
 from benchmarks.training.draw import draw
 from benchmarks.training.forms import network_forms
-from benchmarks.training.kernels import gelu_chain, pairwise_by_broadcasting, pairwise_by_loops
+from benchmarks.training.kernels import gelu_chain, pairwise_by_broadcasting, pairwise_by_loops, square_chain
 from benchmarks.training.report import run_training
 from benchmarks.training.strategies import last_words
 from benchmarks.training.table import Figure, Table, read_table, write_table
 from benchmarks.training.timing import in_turns
-from training.graphs import onnx_file
-from training.graphs.serving_graph import Normalize, ServingGraph, as_convolutions
-from training.model import build_model
+from training.export import onnx_file
+from training.models.resnet import build_model
+from training.models.serving_graph import Normalize, ServingGraph, as_convolutions
 
 
 def test_every_way_to_the_distances_gives_the_same() -> None:
@@ -35,6 +35,17 @@ def test_the_chain_is_gelu_in_every_form() -> None:
     expected = F.gelu(x, approximate="tanh")
     torch.testing.assert_close(gelu_chain(x), expected)
     torch.testing.assert_close(torch.jit.script(gelu_chain)(x), expected)
+
+
+def test_the_published_chain_is_measured_as_it_was_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(5)
+    torch.testing.assert_close(square_chain(x), x**1024)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr(operators, "CHAIN_SIZES", (10,))
+    table = operators.chain(0.001)
+    assert "x * x ten times on rand(5)" in table.note
+    assert (table.median("eager", operators.PUBLISHED_CHAIN) or 0) > 0
+    assert (table.median("scripted", operators.PUBLISHED_CHAIN) or 0) > 0
 
 
 TABLE = Table(

@@ -21,7 +21,7 @@ from tests.gateway import GatewayProcess
 from tests.odd_archive import make_odd_store
 from tests.stack import Trained, gateway_of_workers
 from tests.torchserve_process import ROOT
-from training.data.synthetic import CLASSES, synthetic
+from training.data.sources.synthetic import CLASSES, synthetic
 
 NUM_CLIENTS = 8
 # That were older than a second when the gateway was killed; the answers after them fill half a second or so.

@@ -21,7 +21,7 @@ from tests.stack import Trained
 from tests.torchserve_process import TorchServeProcess
 from training.artifacts import Run
 from training.data.dataset import load_split
-from training.graphs.graph_file import load_compiled
+from training.export.graph_file import load_compiled
 from training.int8.quantize import load_variant
 
 NUM_IMAGES = 64

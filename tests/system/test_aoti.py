@@ -22,8 +22,8 @@ from tests.stack import Trained, gateway_of_workers, gateway_over, train
 from tests.torchserve_process import ROOT, TorchServeProcess
 from training.artifacts import Run, read_json
 from training.data.dataset import load_split
-from training.graphs.export import exported_variants
-from training.graphs.graph_file import load_compiled
+from training.export.export import exported_variants
+from training.export.graph_file import load_compiled
 from training.int8.quantize import load_variant
 
 pytestmark = pytest.mark.system

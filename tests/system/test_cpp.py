@@ -26,7 +26,7 @@ from tests.stack import Trained
 from tests.torchserve_process import ROOT
 from training.artifacts import Run
 from training.data.dataset import load_split
-from training.data.decode import Form, open_image
+from training.data.decode import ImageShape, open_image
 
 pytestmark = pytest.mark.system
 
@@ -99,7 +99,7 @@ def mirror(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def assert_pixels_are_those_of_python(program: Program, mirror: Path, files: list[Path]) -> None:
     contract = json.loads((mirror / "contract.json").read_text())
     for file, answer in zip(files, program.answers(mirror, *files), strict=True):
-        pixels = Form(**contract["input"]).pixels(open_image(file))
+        pixels = ImageShape(**contract["input"]).pixels(open_image(file))
         np.testing.assert_array_equal(answer["probabilities"], pixels.flatten(), err_msg=file.name)
 
 

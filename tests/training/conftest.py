@@ -9,13 +9,13 @@ import torch
 
 from tests.training.runs import NewRun
 from training.artifacts import Run, write_json
-from training.config import ArchiveConfig, Config
 from training.data.prepare import prepare
-from training.evaluate import evaluate
-from training.graphs.export import export
+from training.engine.train import train
+from training.evaluation.evaluate import evaluate
+from training.export.export import export
 from training.int8.quantize import quantize
-from training.presets import build_config
-from training.train import train
+from training.options.config import ArchiveConfig, Config
+from training.options.presets import build_config
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from training.data.digits import digits
+from training.data.sources.digits import digits
 from training.data.split import stratified_split
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"

@@ -1,4 +1,4 @@
-"""The stage that packs the graphs for TorchServe and puts them into the model store."""
+"""The verb that packs the graphs for TorchServe and puts them into the model store."""
 
 import ast
 import json
@@ -21,10 +21,10 @@ from training.archive.manifest import (
     write_manifest,
 )
 from training.artifacts import Run, Variant, sha256, write_json
-from training.config import ArchiveConfig
 from training.errors import ArchiveError, SettingError, VersionExistsError
-from training.graphs.export import exported_variants
-from training.limits import check_name
+from training.export.export import exported_variants
+from training.options.config import ArchiveConfig
+from training.options.limits import check_name
 
 RELEASE = re.compile(r"\d+\.\d+(\.\d+)?")
 ARCHIVER_TIMEOUT_SECONDS = 120

@@ -1,1 +1,1 @@
-"""The stages as verbs of the command line, a family of them in each module."""
+"""The verbs of the command line, and what starts a training in several processes."""

@@ -11,20 +11,20 @@ from typing import TypeVar
 import tyro
 
 from training.artifacts import Run, read_json
-from training.config import Config, config_from
 from training.errors import RunError, SettingError
-from training.presets import build_config
+from training.options.config import Config, config_from
+from training.options.presets import build_config
 
 Options = TypeVar("Options")
 
 
-def parse(stage: str, default: Options, args: Sequence[str]) -> Options:
+def parse(verb: str, default: Options, args: Sequence[str]) -> Options:
     """Return the options that the arguments make of the defaults; tyro prints what is wrong and exits with 2."""
     return tyro.cli(
         type(default),
         default=default,
         args=args,
-        prog=f"python -m training {stage}",
+        prog=f"python -m training {verb}",
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
     )
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import tyro
 
 from training.artifacts import Run
-from training.bench_loader import bench_loader
 from training.commands.arguments import parse, recorded, run_folder
-from training.config import ArchiveConfig
-from training.data.pack import pack
-from training.engine.execution import ExecutionOptions
-from training.loader_options import BenchLoaderOptions, PackOptions
+from training.data.shards.pack import pack
+from training.options.config import ArchiveConfig
+from training.options.execution import ExecutionOptions
+from training.options.loader import BenchLoaderOptions, PackOptions
+from training.profiling.bench_loader import bench_loader
 
 
 def run_pack(args: Sequence[str], _: ArchiveConfig) -> None:

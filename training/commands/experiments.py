@@ -7,14 +7,14 @@ import tyro
 
 from training.artifacts import Run, Sweep, Variant
 from training.commands.arguments import new_folder, parse, peek, preset
-from training.config import ArchiveConfig, QuantizeConfig
-from training.data.source import is_streamed
-from training.engine.execution import check_train
+from training.data.sources.open_source import is_streamed
 from training.errors import SettingError
-from training.evaluate import evaluate, is_evaluated
+from training.evaluation.evaluate import evaluate, is_evaluated
 from training.int8.quantize import QUANTIZED, quantize
-from training.options import CompareOptions, SweepOptions
-from training.run_comparison import compare_runs
+from training.options.config import ArchiveConfig, QuantizeConfig
+from training.options.execution import check_train
+from training.options.verbs import CompareOptions, SweepOptions
+from training.tracking.compare_runs import compare_runs
 from training.tracking.record import refresh
 
 

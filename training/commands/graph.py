@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from training.artifacts import Run
 from training.commands.arguments import parse, run_folder
-from training.config import ArchiveConfig
-from training.graphs.show_graph import show_graph
-from training.options import GraphOptions
+from training.export.show_graph import show_graph
+from training.options.config import ArchiveConfig
+from training.options.verbs import GraphOptions
 
 
 def run_graph(args: Sequence[str], _: ArchiveConfig) -> None:

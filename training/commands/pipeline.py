@@ -8,27 +8,29 @@ from training.archive.archive import archive, check_archive
 from training.artifacts import Run, write_json
 from training.commands.arguments import new_folder, parse, preset, recorded, run_folder
 from training.commands.experiments import measure, with_best_run
-from training.config import ArchiveConfig, Config, ProfileConfig, QuantizeConfig
 from training.data.prepare import prepare
-from training.data.source import is_streamed
-from training.engine.execution import check_train
+from training.data.sources.open_source import is_streamed
+from training.engine.train import train
 from training.errors import SettingError
-from training.evaluate import evaluate, load_evaluation
-from training.graphs.export import check_export, export
+from training.evaluation.evaluate import evaluate, load_evaluation
+from training.export.export import check_export, export
+from training.int8.qat import load_qat
 from training.int8.quantize import quantize
-from training.limits import check_name
-from training.options import (
+from training.options.config import ArchiveConfig, Config, ProfileConfig, QuantizeConfig
+from training.options.execution import check_train
+from training.options.limits import check_name
+from training.options.verbs import (
     ArchiveOptions,
     EvaluateOptions,
     ExportOptions,
     PipelineOptions,
     PrepareOptions,
     QuantizeOptions,
+    TrackingOptions,
 )
-from training.profile import profile
+from training.profiling.profile import profile
 from training.tracking.record import refresh
-from training.tracking.tracker import register_export, tracked
-from training.train import train
+from training.tracking.tracker import draw_validation, register_export, tracked
 
 
 def run_prepare(args: Sequence[str], _: ArchiveConfig) -> None:
@@ -63,10 +65,7 @@ def run_quantize(args: Sequence[str], _: ArchiveConfig) -> None:
     # Without it, the recorded options that go with it go, too.
     default = QuantizeConfig(qat=config.quantize.qat) if "--no-qat" in args else config.quantize
     options = parse("quantize", QuantizeOptions(run_folder(args), default), args)
-    run = Run(options.run)
-    write_json(run.config, replace(config, quantize=options.quantize))
-    quantize(run, options.quantize)
-    refresh(run)
+    _quantize(Run(options.run), replace(config, quantize=options.quantize), options.track, resume=options.resume)
 
 
 def run_export(args: Sequence[str], _: ArchiveConfig) -> None:
@@ -112,7 +111,7 @@ def run_pipeline(args: Sequence[str], archives: ArchiveConfig) -> None:
     print("3/6 evaluate", flush=True)
     evaluate(run)
     print("4/6 quantize", flush=True)
-    quantize(run, config.quantize)
+    _quantize(run, config, options.track)
     print(f"5/6 export by {config.export.compile}", flush=True)
     export(run, config.export)
     refresh(run)
@@ -133,6 +132,18 @@ def _prepare(runs: Path, config: Config) -> Run:
         prepare(Run(folder), config.data)
 
     return Run(new_folder(runs, config.preset, fill))
+
+
+def _quantize(run: Run, config: Config, track: TrackingOptions, *, resume: bool = False) -> None:
+    def draw() -> None:
+        draw_validation(run.qat.validation_confusion_matrix, run, load_qat(run))
+
+    if config.quantize.qat:
+        with tracked(run.qat, config, track, resumed=resume, draw=draw) as follower:
+            quantize(run, config.quantize, follower, resume=resume)
+    else:
+        quantize(run, config.quantize)
+    refresh(run)
 
 
 def _evaluate_log(log: Path, options: EvaluateOptions) -> None:

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 from training.artifacts import Run
 from training.commands.arguments import parse, recorded, run_folder
-from training.config import ArchiveConfig, Config
+from training.commands.launch import check_started, launch, launched
 from training.data.batches import check_shards
 from training.data.dataset import load_dataset
-from training.engine.execution import check_train
-from training.engine.history import Nobody
-from training.options import TrainOptions
+from training.engine.history import NoTrackers
+from training.engine.train import train
+from training.options.config import ArchiveConfig, Config
+from training.options.execution import check_train
+from training.options.parallel import check_training
+from training.options.verbs import TrainOptions
 from training.parallel.build import running
-from training.parallel.launch import check_started, launch, launched
-from training.parallel.options import check_training
 from training.parallel.world import choose_backend, started
 from training.tracking.tracker import tracked
-from training.train import train
 
 
 def run_train(args: Sequence[str], _: ArchiveConfig) -> None:
@@ -48,5 +48,5 @@ def _train(config: Config, options: TrainOptions) -> None:
     with running(options.parallel, options.execution.torch_device()) as strategy:
         config = replace(config, train=options.train)
         following = tracked(run, config, options.track, resumed=resume)
-        with following if strategy.world.is_main else nullcontext(Nobody()) as follower:
+        with following if strategy.world.is_main else nullcontext(NoTrackers()) as follower:
             train(run, options.train, options.execution, resume=resume, strategy=strategy, follower=follower)

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from training.config import AugmentConfig
+from training.options.config import AugmentConfig
 
 
 def random_affine(num_images: int, size: Sequence[int], config: AugmentConfig, generator: Generator) -> Tensor:

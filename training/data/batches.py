@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import torch
 from torch import Generator, Tensor
 
-from training.config import AugmentConfig, LoaderConfig
 from training.data.augment import random_affine, warp
 from training.data.fetch import Transfer, fetch
 from training.data.sampler import draw_order
 from training.errors import SettingError
+from training.options.config import AugmentConfig, LoaderConfig
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from training.config import Broken
 from training.errors import DataError
+from training.options.config import Broken
 
 
-def settle(reasons: Mapping[str, str], broken: Broken) -> None:
+def report_broken(reasons: Mapping[str, str], broken: Broken) -> None:
     """Print each broken image, by name and with the reason, if they are to be skipped; raise DataError if not."""
     if not reasons:
         return

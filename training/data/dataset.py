@@ -1,14 +1,18 @@
 """The prepared images of a run, as the later stages read them."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from training.artifacts import Run, Split, read_json
-from training.data.decode import Form, Preprocessing
-from training.data.shards import Shard
+from training.artifacts import Run, Split, read_json, storing
+from training.data.decode import ImageShape, Preprocessing
+from training.data.shards.tar import Shard
 from training.errors import RunError
 
 
@@ -39,9 +43,27 @@ class Dataset:
     """Where the training images are, if not in the run's arrays."""
 
     @property
-    def form(self) -> Form:
+    def image_shape(self) -> ImageShape:
         """What the images were brought into."""
-        return Form(self.channels, self.height, self.width, self.preprocessing)
+        return ImageShape(self.channels, self.height, self.width, self.preprocessing)
+
+
+def new_images(path: Path, num_images: int, shape: ImageShape) -> np.memmap[Any, np.dtype[np.uint8]]:
+    """Return a new array [N, C, H, W] in the file at path, to be filled image by image: it may exceed the memory.
+
+    Raises StorageError where the disk has no room for it: found out later, as a page is written, that is SIGBUS.
+    """
+    with storing(path):
+        images = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(num_images, *shape.array))
+        with path.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return images
+
+
+def save_labels(run: Run, split: Split, labels: Sequence[int]) -> None:
+    """Write the labels of a split; raises StorageError."""
+    with storing(run.labels(split)):
+        np.save(run.labels(split), np.array(labels, np.int64))
 
 
 def load_dataset(run: Run) -> Dataset:

@@ -1,7 +1,6 @@
-"""One image, of any format, mode and size, to uint8 [C, H, W]: what the served handler does, pixel for pixel.
+"""One image, of any format, mode and size, to uint8 [C, H, W], by the code that the archives serve with.
 
-The handler has its own copy of these steps, because an archive carries one file and training never imports it; a test
-of the whole project holds the two together.
+Training reads every format that Pillow knows, the handler a few: from then on, pixels are made by the same lines.
 """
 
 import io
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from training.errors import DataError
+from training.handler_code import handler_module
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def decode_image(content: bytes, name: str) -> Image.Image:
 
 
 @dataclass(frozen=True)
-class Form:
-    """What all images of a run are brought into."""
+class ImageShape:
+    """Channels, height and width of a run's images, and how any image gets them."""
 
     channels: int
     """1, grey, or 3, RGB."""
@@ -65,33 +65,18 @@ class Form:
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def array(self) -> tuple[int, int, int]:
         """Of the array of one image."""
         return self.channels, self.height, self.width
 
     def pixels(self, image: Image.Image) -> NDArray[np.uint8]:
-        """Return the image as uint8 [C, H, W]; raises DataError for a mode that has no defined range."""
-        flat = _eight_bits(image, self.preprocessing.background)
+        """Return the image, which is used up, as uint8 [C, H, W]; raises DataError for a mode without defined range."""
+        if image.mode == "F":
+            raise DataError("floating point pixels (mode F) have no defined range; allowed are 8 and 16 bit integers")
+        size = {"channels": self.channels, "height": self.height, "width": self.width}
+        contract = {"input": size, "preprocessing": {"background": self.preprocessing.background}}
         try:
-            flat = flat.convert("L" if self.channels == 1 else "RGB")
+            pixels = handler_module("image_decoding").preprocess(image, contract)
         except ValueError as error:
-            raise DataError(f"mode {flat.mode} cannot be converted: {error}") from error
-        fitted = ImageOps.fit(flat, (self.width, self.height), method=Image.Resampling.BILINEAR)
-        pixels = np.asarray(fitted)
-        return pixels[np.newaxis] if self.channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
-
-
-def _eight_bits(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
-    """Return the image in 8 bits a channel, over the background where it is transparent."""
-    if image.mode == "F":
-        raise DataError("floating point pixels (mode F) have no defined range; allowed are 8 and 16 bit integers")
-    if image.mode == "I" or image.mode.startswith("I;16"):
-        wide = np.clip(np.asarray(image).astype(np.float64), 0, 65535)
-        image = Image.fromarray(np.rint(wide * 255 / 65535).astype(np.uint8))
-    if image.has_transparency_data:
-        behind = Image.new("RGBA", image.size, (*background, 255))
-        straight = {"La": "LA", "RGBa": "RGBA"}.get(image.mode, image.mode)
-        image = Image.alpha_composite(behind, image.convert(straight).convert("RGBA"))
-    if image.mode == "LAB":  # Pillow has no way from it to L
-        image = image.convert("RGB")
-    return image
+            raise DataError(f"mode {image.mode} cannot be converted: {error}") from error
+        return np.ascontiguousarray(pixels)

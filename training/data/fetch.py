@@ -9,16 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from training.config import LoaderConfig
-from training.errors import LoaderError, SettingError
+from training.errors import LoaderError
+from training.options.config import LoaderConfig
+from training.options.execution import check_pinning
 
 TIMEOUT_SECONDS = 300  # for one chunk or batch, from a disk however slow
-
-
-def check_pinning(device: torch.device, *, pin_memory: bool) -> None:
-    """Raise SettingError for page-locked memory where nothing is copied from it."""
-    if pin_memory and device.type != "cuda":
-        raise SettingError(f"--pin-memory speeds up copies to a GPU; this training is on the {device.type}")
 
 
 class Transfer:
@@ -61,10 +56,10 @@ def fetch(
             yield images[rows], labels[rows]
         return
     dataset = ArrayRows(images, labels)
-    yield from loaded(dataset, config, sampler=[rows.tolist() for rows in batches], pin_memory=config.pin_memory)
+    yield from load_batches(dataset, config, sampler=[rows.tolist() for rows in batches], pin_memory=config.pin_memory)
 
 
-def loaded(
+def load_batches(
     dataset: Dataset[Any], config: LoaderConfig, *, timeout_seconds: float = TIMEOUT_SECONDS, **options: Any
 ) -> Iterator[Any]:
     """Return what a DataLoader with these workers makes of the dataset, each item a batch already.

@@ -3,10 +3,10 @@
 import torch
 
 from training.artifacts import Run
-from training.config import TrainConfig
 from training.data.batches import ArrayBatches
 from training.data.dataset import Dataset, load_split
-from training.data.stream import StreamBatches
+from training.data.shards.stream import StreamBatches
+from training.options.config import TrainConfig
 
 
 def open_batches(

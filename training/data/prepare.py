@@ -1,19 +1,19 @@
-"""The stage that turns images of any kind into arrays of one shape."""
+"""The verb that turns images of any kind into arrays of one shape."""
 
 import numpy as np
 from tqdm import tqdm
 
 from training.artifacts import SPLITS, Run, Split, write_json
-from training.config import DataConfig
-from training.data.broken import settle
-from training.data.dataset import Dataset
-from training.data.decode import Form
-from training.data.labelled import LabelledImages
-from training.data.prepare_stream import prepare_stream
-from training.data.source import is_streamed, open_source
+from training.data.broken import report_broken
+from training.data.dataset import Dataset, new_images, save_labels
+from training.data.decode import ImageShape
+from training.data.shards.prepare import prepare_stream
+from training.data.sources.labelled import LabelledImages
+from training.data.sources.open_source import is_streamed, open_source
 from training.data.split import stratified_split
 from training.data.statistics import channel_statistics, count_values
 from training.errors import DataError
+from training.options.config import DataConfig
 
 
 def prepare(run: Run, config: DataConfig) -> None:
@@ -29,21 +29,21 @@ def prepare(run: Run, config: DataConfig) -> None:
 
 
 def _prepare_arrays(run: Run, config: DataConfig) -> Dataset:
-    source = open_source(config.data)
+    source, shape = open_source(config.data), ImageShape(config.channels, config.height, config.width)
     split = stratified_split(source.labels, source.keys, source.test)
     broken: dict[int, str] = {}
     for name in SPLITS:
-        broken |= _write_images(run, name, split[name], source, config.form)
+        broken |= _write_images(run, name, split[name], source, shape)
     left_out = {source.keys[index]: reason for index, reason in sorted(broken.items())}
-    settle(left_out, config.broken)
+    report_broken(left_out, config.broken)
     if broken:
         # They change which of the others go where, so that the result is as if they had not been there.
         kept = [index for index in range(len(source.keys)) if index not in broken]
         decoded, source = split, source.without(broken)
         split = stratified_split(source.labels, source.keys, source.test)
-        _rearrange(run, decoded, {name: [kept[index] for index in split[name]] for name in SPLITS})
+        _rearrange(run, shape, decoded, {name: [kept[index] for index in split[name]] for name in SPLITS})
     for name in SPLITS:
-        np.save(run.labels(name), np.array([source.labels[index] for index in split[name]], dtype=np.int64))
+        save_labels(run, name, [source.labels[index] for index in split[name]])
     images = np.load(run.images("train"), mmap_mode="r")
     mean, std = channel_statistics(count_values(images, config.channels))
     return Dataset(
@@ -55,33 +55,33 @@ def _prepare_arrays(run: Run, config: DataConfig) -> Dataset:
         mean=mean,
         std=std,
         num_samples={name: len(split[name]) for name in SPLITS},
-        preprocessing=config.form.preprocessing,
+        preprocessing=shape.preprocessing,
         left_out=sorted(left_out),
     )
 
 
-def _write_images(run: Run, name: Split, indices: list[int], source: LabelledImages, form: Form) -> dict[int, str]:
+def _write_images(
+    run: Run, name: Split, indices: list[int], source: LabelledImages, shape: ImageShape
+) -> dict[int, str]:
     """Leave these images as an array; return those that are broken, each with the reason."""
     broken: dict[int, str] = {}
-    # Written in place, image by image: a folder may be larger than the memory.
-    images = np.lib.format.open_memmap(run.images(name), mode="w+", dtype=np.uint8, shape=(len(indices), *form.shape))
+    images = new_images(run.images(name), len(indices), shape)
     for row, index in enumerate(tqdm(indices, desc=f"decode {name}", unit="image", disable=None, leave=False)):
         try:
-            images[row] = form.pixels(source.load(index))
+            images[row] = shape.pixels(source.load(index))
         except DataError as error:
             broken[index] = str(error)
     images.flush()
     return broken
 
 
-def _rearrange(run: Run, before: dict[Split, list[int]], after: dict[Split, list[int]]) -> None:
+def _rearrange(run: Run, shape: ImageShape, before: dict[Split, list[int]], after: dict[Split, list[int]]) -> None:
     """Bring the images from one split into another: to copy is much faster than to decode again."""
     places = {index: (name, row) for name in SPLITS for row, index in enumerate(before[name])}
     decoded = {name: np.load(run.images(name), mmap_mode="r") for name in SPLITS}
     hidden = {name: run.images(name).with_suffix(".kept.npy") for name in SPLITS}
     for name in SPLITS:
-        shape = (len(after[name]), *decoded[name].shape[1:])
-        images = np.lib.format.open_memmap(hidden[name], mode="w+", dtype=np.uint8, shape=shape)
+        images = new_images(hidden[name], len(after[name]), shape)
         for row, index in enumerate(after[name]):
             old, place = places[index]
             images[row] = decoded[old][place]

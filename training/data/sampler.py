@@ -4,7 +4,7 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import WeightedRandomSampler
 
-from training.config import Sampler
+from training.options.config import Sampler
 
 
 def draw_order(labels: Tensor, sampler: Sampler, generator: Generator) -> Tensor:

@@ -9,16 +9,16 @@ from itertools import islice
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
-from training.config import TrainConfig
 from training.data.batches import BatchSource
+from training.engine.checkpoint import random_state, seed_all, set_random_state
 from training.engine.history import EpochRecord, best_of
 from training.engine.interruption import Interruption
-from training.engine.random_state import random_state, seed_all, set_random_state
 from training.engine.step import Stepper, StepResult, cross_entropy
 from training.errors import Interrupted, NonFiniteLossError
+from training.options.config import TrainConfig
 from training.parallel.strategy import Pass
 
 EVALUATION_BATCH_SIZE = 64
@@ -72,8 +72,14 @@ class Engine:
     source: BatchSource
     validation: tuple[Tensor, Tensor]
     interruption: Interruption
+    before_step: Callable[[int], None] = lambda _: None
+    """Called before each step, with the number of those that were taken."""
     after_step: Callable[[int], None] = lambda _: None
-    """Called with the number of steps that were taken, after each."""
+    """Called after each step, with the number of those that were taken."""
+    validated: Callable[[nn.Module], nn.Module] = lambda network: network
+    """Returns what the validation images go through: the network itself, or what it stands for."""
+    first_kept_epoch: int = 1
+    """Weights of earlier epochs are never kept."""
     progress: Progress = field(default_factory=Progress)
     kept: dict[str, Tensor] = field(default_factory=dict)
 
@@ -90,6 +96,14 @@ class Engine:
         if float(self.stepper.strategy.world.sum(asked.to(self.stepper.strategy.world.device))):
             raise (self.interruption.error or Interrupted)("the last epoch")
 
+    def best(self) -> EpochRecord | None:
+        """Return the epoch whose weights are kept, if there is one yet."""
+        return best_of([record for record in self.progress.history if record.epoch >= self.first_kept_epoch])
+
+    def title(self, epoch: int) -> str:
+        """Return what messages call an epoch."""
+        return f"{self.stepper.option_prefix.replace('-', ' ')}epoch {epoch}/{self.stepper.config.epochs}"
+
     def validate(self) -> tuple[float, float]:
         """Return mean cross entropy and accuracy of the weights that count, in eval mode, on the validation split."""
         stepper, strategy = self.stepper, self.stepper.strategy
@@ -98,11 +112,12 @@ class Engine:
         how = Pass(cross_entropy(), torch.ones((), device=strategy.world.device), stepper.autocast)
         total = torch.zeros(2, dtype=torch.float64, device=strategy.world.device)
         with stepper.average.applied(stepper.network):
+            network = self.validated(stepper.network)
             for start in range(0, len(images), EVALUATION_BATCH_SIZE):
                 whole = torch.arange(start, min(start + EVALUATION_BATCH_SIZE, len(images)))
                 part = torch.tensor_split(whole, strategy.num_shards)[strategy.shard]
                 pixels, targets = stepper.inputs.pixels(images[part]), stepper.inputs.labels(labels[part])
-                total += torch.stack(strategy.evaluate(stepper.network, pixels, targets, how))
+                total += torch.stack(strategy.evaluate(network, pixels, targets, how))
         loss, num_correct = strategy.world.sum(total).tolist()
         return loss / len(images), int(num_correct) / len(images)
 
@@ -160,11 +175,10 @@ class Engine:
             validation_accuracy=accuracy,
             seconds=progress.epoch_seconds,
         )
-        history = [*progress.history, record]
-        if record is best_of(history):
+        self.progress = Progress(record.epoch + 1, progress.num_steps, history=[*progress.history, record])
+        if record is self.best():
             with stepper.average.applied(stepper.network):
                 self.kept = stepper.strategy.state_dict(stepper.network)
-        self.progress = Progress(record.epoch + 1, progress.num_steps, history=history)
         return record
 
     def _train(self) -> None:
@@ -173,7 +187,7 @@ class Engine:
         stepper.network.train()
         steps_per_epoch = num_steps(self.source, config.accumulation)
         num_left = self.source.num_batches() - progress.epoch_steps * config.accumulation
-        title = f"epoch {progress.epoch}/{config.epochs}"
+        title = self.title(progress.epoch)
         # disable=None: the bar is for terminals, a log gets one line per epoch.
         hidden = None if stepper.strategy.world.is_main else True
         with tqdm(
@@ -186,6 +200,7 @@ class Engine:
         ) as bar:
             for batches in bar:
                 place = f"{title}, step {progress.epoch_steps + 1} of {steps_per_epoch}"
+                self.before_step(progress.num_steps)
                 result = stepper.step(batches, place, stop_asked=lambda: self.interruption.error is not None)
                 progress.take(result)
                 means = {"loss": progress.mean_loss, "accuracy": progress.accuracy}

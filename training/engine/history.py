@@ -56,7 +56,7 @@ class Follower(Protocol):
         """One more epoch is over; a resumed training may tell one again."""
 
 
-class Nobody:
+class NoTrackers:
     """Whom training tells where nobody follows it."""
 
     def begin(self) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 
 import torch
@@ -12,12 +12,12 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from training.config import Precision, TrainConfig
 from training.data.batches import Batch
 from training.engine.averaging import Average
 from training.engine.non_finite import detecting_anomalies, first_of, watching
 from training.errors import NonFiniteLossError
-from training.graphs.serving_graph import Normalize
+from training.models.serving_graph import Normalize
+from training.options.config import Precision, TrainConfig
 from training.parallel.strategy import LossFunction, Pass, Strategy
 
 LOWEST_SCALE = 2.0**-10  # of float16's gradients: below it, they are not too large for the format but no numbers
@@ -76,6 +76,8 @@ class Stepper:
     autocast: Callable[[], AbstractContextManager[object]]
     config: TrainConfig
     detect_anomaly: bool = False
+    option_prefix: str = ""
+    """Of the options that messages name: qat- in quantization-aware training."""
 
     def step(self, batches: Sequence[Batch], place: str, stop_asked: Callable[[], bool]) -> StepResult:
         """Take one step with the batches' gradients added up.
@@ -125,12 +127,13 @@ class Stepper:
 
     def _refuse(self, batches: Sequence[Batch], num_images: int, what: str) -> None:
         """Compute the step again with hooks, which every step would pay for, and raise."""
-        with torch.compiler.set_stance("force_eager"), watching(self.network) as findings:
+        # Ranges of activations that are not finite stop a fake-quantized network on its way.
+        with torch.compiler.set_stance("force_eager"), watching(self.network) as findings, suppress(RuntimeError):
             self._gradients(batches, num_images)
         first = first_of(self.strategy.world.gather(findings))
         raise NonFiniteLossError(
             f"{what}: the first that is not finite is {first}; "
-            f"a smaller --learning-rate than {self.config.learning_rate} may help"
+            f"a smaller --{self.option_prefix}learning-rate than {self.config.learning_rate} may help"
         )
 
 

@@ -1,7 +1,8 @@
-"""The variants with smaller numbers inside, and the stage that measures them."""
+"""The variants with smaller numbers inside, and the verb that measures them."""
 
 import copy
 import shutil
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -9,20 +10,22 @@ from torch.ao.quantization import QConfig, QConfigMapping, quantize_dynamic
 from torch.ao.quantization.observer import HistogramObserver, default_per_channel_weight_observer
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 
-from training.artifacts import Run, Variant
-from training.config import QuantizeConfig
+from training.artifacts import Run, Variant, read_json, write_json
 from training.data.dataset import load_split
-from training.evaluate import evaluate_model, save_evaluation
-from training.graphs.serving_graph import ServingGraph
-from training.int8.qat import load_qat, train_qat
-from training.int8.quantized import (
+from training.engine.history import Follower
+from training.evaluation.evaluate import evaluate_model, save_evaluation
+from training.evaluation.threads import one_thread
+from training.int8.fx_layers import (
     LARGEST_ACTIVATION,
     quantization_deprecations_ignored,
     with_layers,
     with_plain_scales,
 )
-from training.threads import one_thread
-from training.weights import load_graph
+from training.int8.qat import load_qat, train_qat
+from training.lock import held
+from training.models.serving_graph import ServingGraph
+from training.models.weights import load_graph
+from training.options.config import QuantizeConfig, config_from
 
 QUANTIZED: tuple[Variant, ...] = ("int8-dynamic", "int8-static")
 # The scales of activations hardly move after the first hundred; all of them cost a resnet18 at 224 a few seconds.
@@ -82,21 +85,31 @@ def load_variant(run: Run, variant: Variant) -> nn.Module:
             return load_qat(run)
 
 
-def quantize(run: Run, config: QuantizeConfig) -> None:
+def quantize(run: Run, config: QuantizeConfig, follower: Follower | None = None, *, resume: bool = False) -> None:
     """Leave figures and pictures of the quantized models in the run; with `config.qat`, train one of them first.
 
-    The weights of the others are derived again, bit-equal, where they are needed: there is no second file of them.
-    Raises NonFiniteLossError if that training diverged.
+    The config is written into the run's once nothing was refused. The weights of the others are derived again,
+    bit-equal, where they are needed: there is no second file of them.
+    Raises NonFiniteLossError if that training diverged, SettingError if another process is at work in the run.
     """
-    # What an earlier call left would be taken for a part of this run.
-    shutil.rmtree(run.qat_weights.parent, ignore_errors=True)
-    if config.qat:
-        train_qat(run, config)
-    for variant in run.variants[1:]:
-        evaluation = evaluate_model(load_variant(run, variant), run, variant)
-        save_evaluation(run, variant, evaluation)
-        found = evaluation.batch_dependence
-        print(
-            f"{variant}: alone or in a batch of {found.batch_size}, probabilities differ by up to "
-            f"{found.max_abs_difference:.2g}; {found.num_class_changes} of {found.num_samples} classes change"
-        )
+
+    def begin() -> None:
+        recorded = config_from(read_json(run.config, written_by="prepare"))
+        write_json(run.config, replace(recorded, quantize=config))
+
+    with held(run.folder, "--run"):
+        if config.qat:
+            train_qat(run, config, follower, begin=begin, resume=resume)
+        else:
+            begin()
+        for variant in (*QUANTIZED, "int8-qat") if config.qat else QUANTIZED:
+            evaluation = evaluate_model(load_variant(run, variant), run, variant)
+            save_evaluation(run, variant, evaluation)
+            found = evaluation.batch_dependence
+            print(
+                f"{variant}: alone or in a batch of {found.batch_size}, probabilities differ by up to "
+                f"{found.max_abs_difference:.2g}; {found.num_class_changes} of {found.num_samples} classes change"
+            )
+        if not config.qat:
+            # What an earlier call left would be taken for a part of this run.
+            shutil.rmtree(run.qat.folder, ignore_errors=True)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from training.parallel.options import ParallelOptions
+from training.options.parallel import ParallelOptions
 from training.parallel.single import SingleProcess
 from training.parallel.strategy import Strategy
 from training.parallel.world import World, joined
@@ -43,11 +43,11 @@ def among(options: ParallelOptions, world: World) -> Iterator[Strategy]:
 
             yield Replicas(world, local_batch_norm=options.local_batch_norm)
         case "model-parallel":
-            from training.parallel.model_parallel import PipelinedStages
+            from training.parallel.pipelines.model_parallel import PipelinedStages
 
             yield PipelinedStages(world, num_micro_batches=parts)
         case "hybrid":
-            from training.parallel.hybrid import ReplicatedStages
+            from training.parallel.pipelines.hybrid import ReplicatedStages
 
             yield ReplicatedStages(world, num_stages=options.num_stages(), num_micro_batches=parts)
         case "fsdp":
@@ -55,7 +55,7 @@ def among(options: ParallelOptions, world: World) -> Iterator[Strategy]:
 
             yield Sharded(world, cpu_offload=options.cpu_offload)
         case "rpc":
-            from training.parallel.rpc import RemoteStages, serving
+            from training.parallel.pipelines.rpc import RemoteStages, serving
 
             with serving(world):
                 yield RemoteStages(world, num_micro_batches=parts)

@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from training.errors import SettingError
-from training.model import BasicBlock, Bottleneck
+from training.models.resnet import BasicBlock, Bottleneck
 from training.parallel import replica
 from training.parallel.batch_norm import synchronise
 from training.parallel.strategy import BuildOptimizer, Pass, Sums

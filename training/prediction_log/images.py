@@ -33,7 +33,8 @@ class Collected:
 def collect_images(log: Path, folder: Path, model: str | None) -> Collected:
     """Write each logged image of `model` that has a label to folder/LABEL/SUM.FORMAT, named after its SHA-256.
 
-    An image that came often is written once, and not at all if people do not agree about it.
+    An image that came often is written once, and not at all if people do not agree about it. What the log says of an
+    image replaces its class of an earlier collection into the folder.
 
     Raises DataError if no image has a label, the labels are of several models, or one cannot name a folder.
     """
@@ -44,6 +45,9 @@ def collect_images(log: Path, folder: Path, model: str | None) -> Collected:
     for name in sorted({each.label for each in labels.values()}):
         if name.startswith(".") or "/" in name or "\0" in name or not name:
             raise DataError(f"--log: class {name!r} cannot be the name of a folder")
+    earlier: dict[str, list[Path]] = {}  # of an earlier collection, by the name that a sum gives
+    for path in folder.glob("*/*"):
+        earlier.setdefault(path.stem, []).append(path)
     placed: dict[str, tuple[str, Path]] = {}  # by sum, where it lies
     contradictory: set[str] = set()
     unusable: set[str] = set()
@@ -53,10 +57,7 @@ def collect_images(log: Path, folder: Path, model: str | None) -> Collected:
             continue
         if digest in placed:
             if placed[digest][0] != label.label:
-                path = placed.pop(digest)[1]
-                path.unlink()
-                with suppress(OSError):  # others lie there
-                    path.parent.rmdir()
+                _remove(placed.pop(digest)[1])
                 contradictory.add(digest)
             continue
         usable = _usable(image)
@@ -65,6 +66,9 @@ def collect_images(log: Path, folder: Path, model: str | None) -> Collected:
             continue
         content, suffix = usable
         path = folder / label.label / f"{digest[:NUM_NAME_DIGITS]}{suffix}"
+        for old in earlier.pop(path.stem, []):
+            if old != path:
+                _remove(old)
         write_bytes(path, content)
         placed[digest] = label.label, path
     if not placed:
@@ -74,6 +78,12 @@ def collect_images(log: Path, folder: Path, model: str | None) -> Collected:
         )
     counts = Counter(name for name, _ in placed.values())
     return Collected(dict(sorted(counts.items())), len(contradictory), len(unusable))
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+    with suppress(OSError):  # others lie there
+        path.parent.rmdir()
 
 
 def _labelled_images(log: Path, labels: Mapping[tuple[str, int], Label]) -> Iterator[tuple[bytes, Label]]:

@@ -1,6 +1,5 @@
 """What the prediction log says of each version: how sure it was, how fast, of which classes, and how often right."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from training.errors import DataError
 from training.prediction_log.records import PREDICTION_COLUMNS, Label, read, read_labels
 
 NUM_HISTOGRAM_BINS = 20
 PERCENTILES = (50, 95, 99)
-Z_95 = 1.959964
 
 
 @dataclass(frozen=True)
@@ -139,24 +138,16 @@ def _report(model: str, version: str, seen: _Seen) -> VersionReport:
 def _accuracy(labels: Iterable[Label], confidence: Mapping[tuple[str, int], float]) -> Accuracy:
     results = [(each.predicted == each.label, confidence.get((each.answer_id, each.item))) for each in labels]
     num_correct = sum(is_correct for is_correct, _ in results)
-    low, high = wilson(num_correct, len(results))
+    interval = binomtest(num_correct, len(results)).proportion_ci(0.95, method="wilson")
     return Accuracy(
         num_labelled=len(results),
         num_correct=num_correct,
         accuracy=num_correct / len(results),
-        low=low,
-        high=high,
+        low=float(interval.low),
+        high=float(interval.high),
         mean_confidence_correct=_mean(sure for is_correct, sure in results if is_correct and sure is not None),
         mean_confidence_wrong=_mean(sure for is_correct, sure in results if not is_correct and sure is not None),
     )
-
-
-def wilson(num_correct: int, number: int, z: float = Z_95) -> tuple[float, float]:
-    """Return the score interval of a share (Wilson 1927, doi 10.1080/01621459.1927.10502953)."""
-    share, spread = num_correct / number, z * z / number
-    centre = share + spread / 2
-    half = z * math.sqrt(share * (1 - share) / number + spread / (4 * number))
-    return max((centre - half) / (1 + spread), 0.0), min((centre + half) / (1 + spread), 1.0)
 
 
 def _mean(values: Iterable[float]) -> float | None:

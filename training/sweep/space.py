@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from training.config import TrainConfig
 from training.errors import SettingError
-from training.option_names import Option, Value, options_by_name
+from training.options.config import TrainConfig
+from training.options.names import Option, Value, options_by_name
 
-FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE,..."
+SYNTAX = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE,..."
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Categorical:
     """One of some values."""
 
     name: str
     values: tuple[Value, ...]
 
 
-Dimension = Range | Choice
+Dimension = Range | Categorical
 
 
 def parse_space(texts: Sequence[str], config: TrainConfig) -> list[Dimension]:
@@ -41,14 +41,14 @@ def parse_space(texts: Sequence[str], config: TrainConfig) -> list[Dimension]:
     Raises SettingError for a text that is none, and for a value that the config would refuse in every trial.
     """
     if not texts:
-        raise SettingError(f"--space is missing; give it once for each option to search, as {FORMS}")
+        raise SettingError(f"--space is missing; give it once for each option to search, as {SYNTAX}")
     options = options_by_name(TrainConfig)
     dimensions: list[Dimension] = []
     for text in texts:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not values:
-            raise SettingError(f"--space is {text!r}; allowed is {FORMS}")
+            raise SettingError(f"--space is {text!r}; allowed is {SYNTAX}")
         if name not in options:
             raise SettingError(f"--space names {name!r}; allowed is one of {', '.join(sorted(options))}")
         if any(each.name == name for each in dimensions):
@@ -76,13 +76,13 @@ def _parse(text: str, name: str, values: str, option: Option) -> Dimension:
         chosen = tuple(_value(text, each, option) for each in values.split(","))
         if len(set(chosen)) < len(chosen):
             raise SettingError(f"--space is {text!r}: a value is named twice")
-        return Choice(name, chosen)
+        return Categorical(name, chosen)
     if option.kind not in (int, float) or option.allowed:
         raise SettingError(f"--space is {text!r}; {name} has no range, allowed is {name}=VALUE,VALUE,...")
     log = values.startswith("log:")
     ends = [_value(text, each, option) for each in values.removeprefix("log:").split(":")]
     if len(ends) != 2:
-        raise SettingError(f"--space is {text!r}; allowed is {FORMS}")
+        raise SettingError(f"--space is {text!r}; allowed is {SYNTAX}")
     low, high = (float(end) for end in ends)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise SettingError(f"--space is {text!r}; allowed is a LOW that is less than HIGH")
@@ -108,7 +108,7 @@ def _value(text: str, word: str, option: Option) -> Value:
 
 
 def _ends(dimension: Dimension) -> tuple[Value, ...]:
-    return dimension.values if isinstance(dimension, Choice) else (dimension.low, dimension.high)
+    return dimension.values if isinstance(dimension, Categorical) else (dimension.low, dimension.high)
 
 
 def _check(config: TrainConfig, name: str, value: Value, others: list[dict[str, Value]]) -> None:

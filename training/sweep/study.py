@@ -15,10 +15,10 @@ from optuna.trial import FrozenTrial, TrialState
 from training.artifacts import Run, Sweep, read_json, write_json
 from training.engine.history import EpochRecord, best_of, merit
 from training.errors import RunError, SettingError, TrialPruned
-from training.flat import differences
-from training.option_names import Value
-from training.options import SweepOptions
-from training.sweep.space import Choice, Dimension
+from training.options.dotted import differences
+from training.options.names import Value
+from training.options.verbs import SweepOptions
+from training.sweep.space import Categorical, Dimension
 from training.tracking.record import epochs_of, load_record
 
 NAME = "sweep"
@@ -82,7 +82,7 @@ def suggest(trial: optuna.Trial, space: list[Dimension]) -> dict[str, Value]:
     """Return the trial's values, by option."""
     values: dict[str, Value] = {}
     for each in space:
-        if isinstance(each, Choice):
+        if isinstance(each, Categorical):
             chosen = trial.suggest_categorical(each.name, each.values)
             assert chosen is not None, "None is no value of a choice"
             values[each.name] = chosen

@@ -1,4 +1,4 @@
-"""The stage that trains one trial after another."""
+"""The verb that trains one trial after another."""
 
 import os
 import shutil
@@ -8,14 +8,16 @@ import optuna
 from optuna.trial import TrialState
 
 from training.artifacts import Run, Sweep, write_bytes, write_json
-from training.config import Config
 from training.data.prepare import prepare
 from training.engine.checkpoint import Checkpoints
 from training.engine.history import best_of
+from training.engine.train import train
 from training.errors import Interrupted, NonFiniteLossError, SettingError, TrialPruned
 from training.lock import held
-from training.option_names import Value
-from training.options import SweepOptions
+from training.models.weights import load_card
+from training.options.config import Config
+from training.options.names import Value
+from training.options.verbs import SweepOptions
 from training.sweep.space import apply, parse_space
 from training.sweep.study import (
     Pruner,
@@ -29,8 +31,6 @@ from training.sweep.study import (
     trial_run,
 )
 from training.tracking.tracker import build_trackers, tracked
-from training.train import train
-from training.weights import load_card
 
 
 @dataclass(frozen=True)

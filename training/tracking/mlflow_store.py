@@ -17,12 +17,12 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from training.artifacts import Run, read_json, write_json
-from training.config import Config
 from training.engine.history import EpochRecord
 from training.errors import TrackingError
-from training.evaluate import load_evaluation
-from training.flat import flatten
-from training.graphs.export import exported_variants
+from training.evaluation.evaluate import load_evaluation
+from training.export.export import exported_variants
+from training.options.config import Config
+from training.options.dotted import flatten
 from training.tracking.record import FIGURES, Status, load_record
 
 ENDINGS: dict[Status, str] = {

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from training.artifacts import Run, read_json, sha256, write_json
-from training.config import Config
 from training.engine.history import EpochRecord
-from training.evaluate import is_evaluated, load_evaluation
-from training.graphs.export import exported_variants
+from training.evaluation.evaluate import is_evaluated, load_evaluation
+from training.export.export import exported_variants
+from training.options.config import Config
 from training.tracking.environment import find_code, find_environment
 
 Status = Literal["running", "finished", "pruned", "interrupted", "failed"]
@@ -83,7 +83,7 @@ def refresh(run: Run) -> None:
 
 def artifacts(run: Run) -> dict[str, dict[str, Any]]:
     """Return size and SHA-256 sum of the run's files by their paths; not of the data, nor of what is still written."""
-    skipped = {run.dataset.parent, run.tensorboard, run.checkpoints}
+    skipped = {run.dataset.parent, run.tensorboard, run.checkpoints, run.qat.tensorboard, run.qat.checkpoints}
     found = {}
     for path in sorted(run.folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(run.folder).parts)

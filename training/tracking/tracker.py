@@ -1,21 +1,21 @@
 """Who follows a training: the one seam between the loop and what is written of it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from training.artifacts import Run
-from training.config import Config
 from training.data.dataset import load_dataset, load_split
 from training.engine.history import EpochRecord, OnEpoch
 from training.errors import Interrupted, SettingError, TrainingError, TrialPruned
-from training.evaluate import predict, report
-from training.options import TrackingOptions
-from training.plots import plot_confusion_matrix
+from training.evaluation.evaluate import Model, predict, report
+from training.evaluation.plots import plot_confusion_matrix
+from training.models.weights import load_graph
+from training.options.config import Config
+from training.options.verbs import TrackingOptions
 from training.tracking.record import RecordFile, Status
-from training.weights import load_graph
 
 
 class Tracker(Protocol):
@@ -31,7 +31,7 @@ class Tracker(Protocol):
         """Training is over; `reason` says why if it was not finished."""
 
 
-class Telling:
+class Trackers:
     """Tells every tracker of a training, in their order."""
 
     def __init__(self, run: Run, trackers: list[Tracker], also: OnEpoch | None, *, resumed: bool) -> None:
@@ -66,20 +66,30 @@ class Telling:
 
 @contextmanager
 def tracked(
-    run: Run, config: Config, options: TrackingOptions, also: OnEpoch | None = None, *, resumed: bool = False
-) -> Iterator[Telling]:
+    run: Run,
+    config: Config,
+    options: TrackingOptions,
+    also: OnEpoch | None = None,
+    *,
+    resumed: bool = False,
+    draw: Callable[[], None] | None = None,
+) -> Iterator[Trackers]:
     """Give what follows the training inside; write down how it ends, however it does, if it has begun.
 
+    `draw` leaves the picture of the validation split, by default that of the run's fp32 weights.
     Raises SettingError, before anything is written, for a tool that is not installed; TrackingError for one that fails.
     """
-    telling = Telling(run, build_trackers(run, config, options), also, resumed=resumed)
+    trackers = Trackers(run, build_trackers(run, config, options), also, resumed=resumed)
     try:
-        yield telling
+        yield trackers
     except BaseException as error:
-        telling.end(*_how(error))
+        trackers.end(*_how(error))
         raise
-    draw_validation(run)
-    telling.end("finished", None)
+    if draw is None:
+        draw_validation(run.validation_confusion_matrix, run, load_graph(run))
+    else:
+        draw()
+    trackers.end("finished", None)
 
 
 def build_trackers(run: Run, config: Config, options: TrackingOptions) -> list[Tracker]:
@@ -125,12 +135,12 @@ def importing_mlflow() -> Iterator[None]:
         ) from error
 
 
-def draw_validation(run: Run) -> None:
-    """Leave a picture of what the kept weights answer on the validation split."""
+def draw_validation(picture: Path, run: Run, model: Model) -> None:
+    """Leave a picture of what a model answers on the run's validation split."""
     classes = load_dataset(run).classes
     images, labels = load_split(run, "validation")
-    found = report(predict(load_graph(run), images), labels.numpy(), classes, "validation")
-    plot_confusion_matrix(run.validation_confusion_matrix, found.confusion_matrix, classes, "validation")
+    found = report(predict(model, images), labels.numpy(), classes, "validation")
+    plot_confusion_matrix(picture, found.confusion_matrix, classes, "validation")
 
 
 def _how(error: BaseException) -> tuple[Status, str]:

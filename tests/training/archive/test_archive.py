@@ -1,0 +1,186 @@
+"""The model store: archives never change, releases never collide, the manifest loses nothing."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from service.domain.archive import StoreError, read_catalog
+from training.archive.archive import archive, check_archive
+from training.archive.manifest import next_release, read_manifest, taken_releases
+from training.artifacts import Run
+from training.errors import ArchiveError, SettingError, VersionExistsError
+from training.options.config import ArchiveConfig
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def content(store: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in store.glob("*.mar")}
+
+
+def test_all_variants_are_packed_for_torchserve(exported: Run, archives: ArchiveConfig) -> None:
+    entries = archive(exported, "toy", archives)
+    assert [entry.version for entry in entries] == ["1.0", "1.0-int8-dynamic", "1.0-int8-static"]
+    assert sorted(content(archives.model_store)) == [
+        "toy-1.0-int8-dynamic.mar",
+        "toy-1.0-int8-static.mar",
+        "toy-1.0.mar",
+    ]
+    for entry in entries:
+        with zipfile.ZipFile(archives.model_store / entry.file) as packed:
+            assert sorted(packed.namelist()) == [
+                "MAR-INF/MANIFEST.json",
+                "contract.json",
+                "model.pt",
+                "some_handler.py",
+            ]
+            model = json.loads(packed.read("MAR-INF/MANIFEST.json"))["model"]
+            contract = json.loads(packed.read("contract.json"))
+            assert packed.read("model.pt") == exported.graph(entry.variant).read_bytes()
+            assert packed.read("some_handler.py") == archives.handler.read_bytes()
+        assert (model["modelName"], model["modelVersion"]) == ("toy", entry.version)
+        assert (model["serializedFile"], model["handler"]) == ("model.pt", "some_handler.py")
+        assert (contract["model"], contract["version"], contract["variant"]) == ("toy", entry.version, entry.variant)
+
+
+def test_the_manifest_is_signed_with_a_key_that_the_gateway_checks_it_by(
+    exported: Run, archives: ArchiveConfig, tmp_path: Path
+) -> None:
+    key_file, other = tmp_path / "key", tmp_path / "other"
+    key_file.write_text("sixteen bytes or more\n")
+    other.write_text("another key of more bytes\n")
+    archive(exported, "toy", replace(archives, manifest_key_file=key_file))
+    store = archives.model_store
+    assert len(read_catalog(store, key_file).archives) == 3
+    with pytest.raises(StoreError, match=r"manifest\.json\.sig is not the signature"):
+        read_catalog(store, other)
+    archive(exported, "toy", archives)  # without the key: the signature is an old one's
+    with pytest.raises(StoreError, match=r"manifest\.json\.sig is not the signature"):
+        read_catalog(store, key_file)
+    (store / "manifest.json.sig").unlink()
+    with pytest.raises(StoreError, match=r"manifest\.json\.sig: No such file"):
+        read_catalog(store, key_file)
+
+
+@pytest.mark.parametrize("content", [None, "short"])
+def test_a_key_that_is_none_is_refused_before_any_work(
+    archives: ArchiveConfig, tmp_path: Path, content: str | None
+) -> None:
+    if content is not None:
+        (tmp_path / "key").write_text(content)
+    with pytest.raises(SettingError, match="--manifest-key-file"):
+        check_archive("toy", replace(archives, manifest_key_file=tmp_path / "key"))
+
+
+def test_manifest_describes_what_is_there_and_nothing_else_is_left(exported: Run, archives: ArchiveConfig) -> None:
+    entries = archive(exported, "toy", archives)
+    assert read_manifest(archives.model_store) == entries
+    for entry in entries:
+        packed = (archives.model_store / entry.file).read_bytes()
+        assert entry.sha256 == hashlib.sha256(packed).hexdigest()
+        assert entry.size_bytes == len(packed)
+    names = {path.name for path in archives.model_store.iterdir()}
+    assert names == {".lock", "manifest.json", *(entry.file for entry in entries)}
+
+
+def test_archives_never_change_and_the_next_release_is_taken(exported: Run, archives: ArchiveConfig) -> None:
+    archive(exported, "toy", archives)
+    before = content(archives.model_store)
+    entries = archive(exported, "toy", archives)
+    assert {entry.release for entry in entries} == {"1.1"}
+    after = content(archives.model_store)
+    assert before.items() < after.items()
+    assert len(read_manifest(archives.model_store)) == 6
+
+
+def test_release_that_is_taken_is_refused_by_name(exported: Run, archives: ArchiveConfig) -> None:
+    wanted = replace(archives, version="2.0")
+    archive(exported, "toy", wanted)
+    before = content(archives.model_store)
+    with pytest.raises(VersionExistsError, match=r"toy 2\.0 is in .*store already"):
+        archive(exported, "toy", wanted)
+    assert content(archives.model_store) == before
+    archive(exported, "other", wanted)
+    assert archive(exported, "toy", archives)[0].release == "2.1"
+
+
+def test_file_without_an_entry_counts_as_taken(exported: Run, archives: ArchiveConfig) -> None:
+    """A trainer that died between the two leaves this; the archive may be in use all the same."""
+    archives.model_store.mkdir()
+    orphan = archives.model_store / "toy-1.0-int8-dynamic.mar"
+    orphan.write_bytes(b"precious")
+    assert archive(exported, "toy", archives)[0].release == "1.1"
+    assert orphan.read_bytes() == b"precious"
+
+
+def test_trainers_at_once_lose_nothing(exported: Run, archives: ArchiveConfig) -> None:
+    command = [sys.executable, "-m", "training", "archive", "--run", str(exported.folder)]
+    command += ["--model-store", str(archives.model_store), "--handler", str(archives.handler), "--name"]
+    trainers = [subprocess.Popen([*command, model], cwd=ROOT) for model in ("toy", "toy", "other")]
+    assert [trainer.wait(timeout=180) for trainer in trainers] == [0, 0, 0]
+    listed = {(entry.model, entry.version): entry for entry in read_manifest(archives.model_store)}
+    releases = [("other", "1.0"), ("toy", "1.0"), ("toy", "1.1")]
+    assert sorted(listed) == [
+        (model, f"{release}{suffix}") for model, release in releases for suffix in ("", "-int8-dynamic", "-int8-static")
+    ]
+    for entry in listed.values():
+        packed = (archives.model_store / entry.file).read_bytes()
+        assert hashlib.sha256(packed).hexdigest() == entry.sha256
+
+
+def test_failure_leaves_the_store_as_it_was(
+    exported: Run, archives: ArchiveConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive(exported, "toy", archives)
+    before, manifest = content(archives.model_store), read_manifest(archives.model_store)
+    monkeypatch.setattr("training.archive.archive.sys.executable", "/bin/false")
+    with pytest.raises(ArchiveError, match="torch-model-archiver failed for toy"):
+        archive(exported, "toy", archives)
+    assert content(archives.model_store) == before
+    assert read_manifest(archives.model_store) == manifest
+    assert not list(archives.model_store.glob(".archive-*"))
+
+
+@pytest.mark.parametrize("name", ["Digits", "my model", "", "-x", "a/b", "ä"])
+def test_names_that_torchserve_or_a_url_cannot_carry_are_refused(archives: ArchiveConfig, name: str) -> None:
+    with pytest.raises(SettingError, match="--name"):
+        check_archive(name, archives)
+
+
+@pytest.mark.parametrize("version", ["1", "v1.0", "1.0-int8", "1.0.0.0", ""])
+def test_releases_that_are_no_numbers_are_refused(archives: ArchiveConfig, version: str) -> None:
+    with pytest.raises(SettingError, match="--version"):
+        check_archive("toy", replace(archives, version=version))
+
+
+def test_handler_that_is_not_there_is_refused(archives: ArchiveConfig, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"--handler: .*nowhere\.py"):
+        check_archive("toy", replace(archives, handler=tmp_path / "nowhere.py"))
+
+
+def test_broken_manifest_is_named(archives: ArchiveConfig) -> None:
+    archives.model_store.mkdir()
+    (archives.model_store / "manifest.json").write_text("{}")
+    with pytest.raises(ArchiveError, match=r"manifest\.json is not a manifest"):
+        check_archive("toy", archives)
+
+
+@pytest.mark.parametrize(
+    ("taken", "expected"),
+    [(set(), "1.0"), ({"1.0"}, "1.1"), ({"1.9", "1.10"}, "1.11"), ({"2.0.5", "1.7"}, "2.1"), ({"10.0", "9.9"}, "10.1")],
+)
+def test_next_release_raises_the_minor_number(taken: set[str], expected: str) -> None:
+    assert next_release(taken) == expected
+
+
+def test_models_whose_names_begin_alike_do_not_share_releases(tmp_path: Path) -> None:
+    for name in ("a-1.0.mar", "a-b-1.7.mar", "a-b-1.8-int8-dynamic.mar", "ab-3.0.mar", "a-notes.mar"):
+        (tmp_path / name).touch()
+    assert taken_releases(tmp_path, "a") == {"1.0"}
+    assert taken_releases(tmp_path, "a-b") == {"1.7", "1.8"}

@@ -1,0 +1,1 @@
+"""Tar shards: written by pack, streamed by training."""

@@ -1,0 +1,1 @@
+"""Readers of images in the layouts that people have them in."""

@@ -1,0 +1,1 @@
+"""Networks, the graph that is served, and weights with their sidecar."""

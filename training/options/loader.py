@@ -1,0 +1,53 @@
+"""The options of the verbs pack and bench-loader; a docstring is what `--help` says."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from training.errors import SettingError
+from training.options.config import Architecture, Broken, LoaderConfig
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """Pack images into tar shards (KEY.png, KEY.cls), which `--data SHARDS` then streams, split already."""
+
+    data: str
+    """digits, synthetic, or a folder of images in any layout that prepare knows, but shards."""
+    shards: Path
+    """Folder that gets the shards; it must not be there yet."""
+    images_per_shard: int = 1000
+    """The last shard of a split may have fewer."""
+    broken: Broken = "fail"
+    """Images that cannot be read are all named; fail then stops, skip leaves them out."""
+
+    def __post_init__(self) -> None:
+        if self.images_per_shard < 1:
+            raise SettingError(f"--images-per-shard is {self.images_per_shard}; allowed is 1 or more")
+
+
+@dataclass(frozen=True)
+class BenchLoaderOptions:
+    """Say whether the input pipeline or the model limits a prepared run's training. Defaults are the run's own."""
+
+    run: Path
+    """Folder of the run."""
+    architecture: Annotated[Architecture, tyro.conf.arg(name="model")]
+    """resnet20, 32 and 56 are made for small images, resnet18, 34 and 50 for large ones."""
+    batch_size: int
+    """Images per step."""
+    loader: LoaderConfig
+    device: str = "cpu"
+    """cpu, cuda, or cuda:N for one GPU of several; precision and layout are the run's."""
+    seconds: float = 5.0
+    """For which each of the three measurements runs, once it has warmed up."""
+    report: Path | None = None
+    """File that gets the figures as JSON."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 2:
+            raise SettingError(f"--batch-size is {self.batch_size}; allowed is 2 or more")
+        if not 0 < self.seconds <= 600:
+            raise SettingError(f"--seconds is {self.seconds}; allowed is more than 0 up to 600")

@@ -1,0 +1,187 @@
+"""The options of each verb; a docstring is what `--help` says."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from training.artifacts import Variant
+from training.errors import SettingError
+from training.options.config import (
+    MOST_IMAGES,
+    ArchiveConfig,
+    Config,
+    DataConfig,
+    ExportConfig,
+    PresetName,
+    QuantizeConfig,
+    TrainConfig,
+)
+from training.options.execution import ExecutionOptions
+from training.options.parallel import ParallelOptions
+
+Tool = Literal["tensorboard", "mlflow"]
+
+
+@dataclass(frozen=True)
+class TrackingOptions:
+    """Where the epochs of a training can be followed and found again, besides its record.json."""
+
+    tracking: tuple[Tool, ...] = ("tensorboard",)
+    """tensorboard, mlflow or both; without a value, none."""
+    mlflow: Path | None = None
+    """With --tracking mlflow: folder of its store, the database and the files; by default mlruns."""
+
+    def __post_init__(self) -> None:
+        if self.mlflow is not None and "mlflow" not in self.tracking:
+            raise SettingError(f"--mlflow is {self.mlflow}, which goes with --tracking mlflow")
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """Images become arrays in a new run, whose folder is printed."""
+
+    preset: PresetName
+    """The defaults of all other options, those of the later stages included."""
+    name: str
+    """Of the model, in the model store and in requests."""
+    data: DataConfig
+    runs: Path = Path("runs")
+    """Folder in which the run gets its own."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Find the weights. Defaults are the run's own; without --run, help shows those of the preset digits."""
+
+    run: Path
+    """Folder of the run."""
+    train: TrainConfig
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+    parallel: ParallelOptions = field(default_factory=ParallelOptions)
+    resume: bool = False
+    """Go on from the run's last checkpoint, with the options that it was begun with; bit for bit on one process."""
+    track: TrackingOptions = field(default_factory=TrackingOptions)
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Measure a trained run on its test images (--run), or what a gateway has logged of its answers (--log)."""
+
+    run: Path | None = None
+    """Folder of the run."""
+    log: Path | None = None
+    """Folder of the prediction log: figures of each version, with its accuracy where feedback came back."""
+    report: Path | None = None
+    """With --log: file that gets the figures as JSON."""
+    images: Path | None = None
+    """With --log: folder that gets the logged images that have a label, one folder per class."""
+    name: str | None = None
+    """With --images: the model whose images they are, if the log has several."""
+
+
+@dataclass(frozen=True)
+class QuantizeOptions:
+    """Make the int8 variants and measure them. Defaults are the run's own."""
+
+    run: Path
+    """Folder of the run."""
+    quantize: QuantizeConfig
+    resume: bool = False
+    """With --qat: go on from its last checkpoint, with the options that it was begun with."""
+    track: TrackingOptions = field(default_factory=TrackingOptions)
+
+    def __post_init__(self) -> None:
+        if self.resume and not self.quantize.qat:
+            raise SettingError("--resume goes with --qat")
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Make the TorchScript graphs of all variants, check them, compare them. Defaults are the run's own."""
+
+    run: Path
+    """Folder of the run."""
+    export: ExportConfig
+    sweep: Path | None = None
+    """Instead of --run, the folder of a sweep: its best run is evaluated, quantized and exported."""
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """Print a variant's TorchScript graph as exported, frozen, optimised and as last run, with its operators."""
+
+    run: Path
+    """Folder of an exported run."""
+    variant: Variant = "fp32"
+    """One of TorchScript: aoti has no graph that could be shown."""
+    batch_size: int = 8
+    """Images that are run: how a graph is fused is decided by what it has seen."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch_size <= MOST_IMAGES:
+            raise SettingError(f"--batch-size is {self.batch_size}; allowed is 1 to {MOST_IMAGES}")
+
+
+@dataclass(frozen=True)
+class ArchiveOptions:
+    """Put the graphs into the model store, as archives for TorchServe."""
+
+    run: Path
+    """Folder of the run."""
+    name: str
+    """Of the model, in the model store and in requests."""
+    archive: ArchiveConfig
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """All stages in a row: from images to archives in the model store."""
+
+    config: Config
+    archive: ArchiveConfig
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+    track: TrackingOptions = field(default_factory=TrackingOptions)
+    runs: Path = Path("runs")
+    """Folder in which the run gets its own."""
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """Train one run after another, each with other options, and find those of the highest validation accuracy.
+
+    The same command goes on with a sweep that was stopped, however it was stopped.
+    """
+
+    sweep: Path
+    """Folder of the sweep: its study, its data and the run of each trial."""
+    space: Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+    """One option of training to search; give it again for each. NAME=LOW:HIGH takes numbers between the two,
+    NAME=log:LOW:HIGH the same by their logarithm, NAME=VALUE,VALUE,... one of these."""
+    config: Config
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+    track: TrackingOptions = field(default_factory=TrackingOptions)
+    num_trials: int = 20
+    """Trials of the sweep in all, those of earlier calls included."""
+    num_startup_trials: int = 5
+    """Trials that are drawn at random and never pruned, before later ones are judged by them."""
+    num_startup_epochs: int = 1
+    """Epochs that every trial may take before it can be pruned."""
+
+    def __post_init__(self) -> None:
+        least = {"num_trials": 1, "num_startup_trials": 1, "num_startup_epochs": 1}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                option = name.replace("_", "-")
+                raise SettingError(f"--{option} is {getattr(self, name)}; allowed is {value} or more")
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Put runs side by side: how their options differ, what they reached, how they learnt."""
+
+    run: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of runs, two or more."""
+    runs: Path = Path("runs")
+    """Folder in which the comparison gets its own."""

@@ -1,0 +1,1 @@
+"""Strategies that cut the network into stages."""
