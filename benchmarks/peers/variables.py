@@ -5,3 +5,5 @@ NUM_WORKERS = "BENCH_WORKERS"
 MAX_BATCH_SIZE = "BENCH_MAX_BATCH_SIZE"
 MAX_WAIT_MS = "BENCH_MAX_WAIT_MS"
 STAGES = "BENCH_STAGES"  # Mosec only: 1 or 2
+# In the workload's folder: the most probable class of each body, which every system must answer.
+EXPECTED = "expected.json"

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.matrix import matches, measure, rotated
-from benchmarks.report import cell_rows, raw_rows, target_rows
-from benchmarks.results import Results, Series
-from benchmarks.targets import Line, all_met, lines
-from benchmarks.tasks import Put
-from benchmarks.workloads import Unavailable
+from benchmarks.report.tables import cell_rows, raw_rows, target_rows
+from benchmarks.report.targets import Line, all_met, lines
+from benchmarks.suite.matrix import matches, measure, rotated
+from benchmarks.suite.results import Results, Series
+from benchmarks.tasks.task import Put
+from benchmarks.workloads.workload import Unavailable
 
 
 class FakeTask:
