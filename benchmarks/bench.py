@@ -49,14 +49,11 @@ def run_bench(mode: Mode, only: str, *, fresh: bool, publish: bool) -> int:
     return 0 if all_met(found) else 1
 
 
-def build(mode: Mode) -> tuple[dict[str, Workload], dict[str, str]]:
+def build(mode: Mode) -> tuple[dict[Name, Workload], dict[str, str]]:
     """Return the workloads, and why others are missing."""
-    workloads: dict[str, Workload] = {}
+    workloads: dict[Name, Workload] = {}
     missing: dict[str, str] = {}
-    names: list[Name] = ["small", "small-jpeg", "small-int8"]
-    if mode.big_systems:
-        names.append("big")
-    for name in names:
+    for name in mode.rows:
         try:
             workloads[name] = prepare(name, quick=mode.name == "quick")
         except Unavailable as reason:

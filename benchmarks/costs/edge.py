@@ -4,81 +4,50 @@ Beside it a bare ASGI application under the same server; each has one core, and 
 """
 
 import os
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
 from benchmarks.environment.places import PYTHON, ROOT, WORK
-from benchmarks.environment.processes import free_ports, running, tail
+from benchmarks.environment.processes import free_ports, running
 from benchmarks.load.closed_loop import closed_loop
-from benchmarks.load.endpoint import Endpoint
-from benchmarks.systems.running import endpoint_of
-from benchmarks.tasks.task import Put
+from benchmarks.load.endpoint import settle
+from benchmarks.systems.running import endpoint_of, wait_for
+from benchmarks.tasks.task import Put, Task
 from benchmarks.workloads.workload import Unavailable, Workload
 
-START_SECONDS = 30
 
+def edge(
+    kind: str, workload: Workload, clients: Sequence[int], seconds: float, options: Mapping[str, str] | None = None
+) -> Task:
+    """Return the row of the gateway alone or the bare application, with the gateway's settings over its defaults."""
 
-@dataclass(frozen=True)
-class Edge:
-    """The gateway alone, or the bare application, at several numbers of clients."""
-
-    kind: str  # bare, gateway
-    workload: Workload
-    clients: tuple[int, ...]
-    seconds: float
-    options: Mapping[str, str] = field(default_factory=dict)  # the gateway's settings, over its defaults
-
-    @property
-    def key(self) -> str:
-        """Return its key."""
-        return f"edge-{self.kind}/{self.workload.name}"
-
-    @property
-    def cells(self) -> Sequence[str]:
-        """Return the numbers of clients."""
-        return [str(clients) for clients in self.clients]
-
-    def run(self, wanted: Sequence[str], put: Put) -> None:
-        """Measure throughput and the server's CPU time for each request."""
+    def run(wanted: Sequence[str], put: Put) -> None:
         cores = sorted(os.sched_getaffinity(0))
         if len(cores) < 2:
             raise Unavailable("server and generator need a core each")
         (port,) = free_ports(1)
-        endpoint = endpoint_of(self.workload, port, "/predict")
-        command: list[str | Path] = [
-            "taskset",
-            "-c",
-            str(cores[0]),
-            PYTHON,
-            "-m",
-            "benchmarks.costs.edge_server",
-            self.kind,
-        ]
-        log = WORK / "logs" / f"edge-{self.kind}.log"
-        with running(
-            [*command, self.kind, self.workload.store, str(port)], log, {"PYTHONPATH": str(ROOT), **self.options}
-        ) as process:
-            deadline = time.monotonic() + START_SECONDS
-            while not _answers(endpoint):
-                if time.monotonic() > deadline or not process.is_running():
-                    raise RuntimeError(f"edge-{self.kind} does not answer:\n{tail(log)}")
-                time.sleep(0.1)
+        endpoint = endpoint_of(workload, port, "/predict")
+        command: list[str | Path] = ["taskset", "-c", str(cores[0]), PYTHON, "-m", "benchmarks.costs.edge_server"]
+        command += [kind, workload.store, str(port)]
+        log = WORK / "logs" / f"edge-{kind}.log"
+
+        def answers() -> bool:
+            try:
+                settle(endpoint)
+            except httpx.HTTPStatusError:
+                return False
+            return True
+
+        with running(command, log, {"PYTHONPATH": str(ROOT), **(options or {})}) as process:
+            wait_for(process, log, answers)
             closed_loop(endpoint, 64, 1, core=cores[1])
             for cell in wanted:
                 before = process.cpu_times()
-                outcome = closed_loop(endpoint, int(cell), self.seconds, core=cores[1])
+                outcome = closed_loop(endpoint, int(cell), seconds, core=cores[1])
                 after = process.cpu_times()
                 spent = after.user + after.system - before.user - before.system
                 put(cell, {**outcome, "cpu_us_per_request": spent / outcome["requests"] * 1e6})
 
-
-def _answers(endpoint: Endpoint) -> bool:
-    headers = {"Content-Type": endpoint.content_type}
-    try:
-        return httpx.post(endpoint.url, content=b"image", headers=headers, timeout=5).status_code == 200
-    except httpx.TransportError:
-        return False
+    return Task(f"edge-{kind}/{workload.name}", [str(each) for each in clients], run)

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from benchmarks.costs.edge import Edge
+from benchmarks.costs.edge import edge
 from benchmarks.workloads.own import own_workload
 
 REPEATS = 5
@@ -32,8 +32,8 @@ def run(store: Path) -> None:
                 def put(cell: str, outcome: dict[str, Any], ratio: str | None = ratio) -> None:
                     found.setdefault((cell, ratio), []).append(outcome["cpu_us_per_request"])
 
-                edge = Edge("gateway", workload, tuple(map(int, CLIENTS)), SECONDS, options)
-                edge.run(edge.cells, put)
+                row = edge("gateway", workload, tuple(map(int, CLIENTS)), SECONDS, options)
+                row.run(row.cells, put)
             print(f"repeat {repeat + 1} of {REPEATS}", flush=True)
     print("\n| CPU of a request, µs | least | median |\n|---|---|---|")
     for (clients, ratio), times in sorted(found.items(), key=lambda item: (int(item[0][0]), RATIOS.index(item[0][1]))):

@@ -5,7 +5,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "benchmarks" / "out"
 PUBLISHED = ROOT / "benchmarks" / "results"
-HANDLERS = sorted((ROOT / "handlers").glob("*.py"))
 PEERS = ROOT / "benchmarks" / "peers"
 SAMPLES = ROOT / "samples"
 # The product runs in its own environment, without the peers.

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 from benchmarks.environment.machine import allocator, machine
@@ -57,17 +58,19 @@ def target_rows(found: Sequence[Line]) -> list[str]:
     rows = ["| line | what | figure | target | |", "|---|---|---|---|---|"]
     for line in found:
         figure = "not measured" if line.figure is None else f"{line.figure:.3g}{line.unit}"
-        aim = "" if line.aim is None else f" (aim {line.aim:g})"
         verdict = "ok" if line.is_met else "FALLS SHORT"
-        rows.append(
-            f"| {line.number} | {line.what} | {figure} | {line.sense} {line.bound:g}{line.unit}{aim} | {verdict} |"
-        )
+        rows.append(f"| {line.number} | {line.what} | {figure} | {line.sense} {line.bound:g}{line.unit} | {verdict} |")
     return rows
 
 
 def write(results: Results, found: Sequence[Line], accuracy: dict[str, Any] | None, minutes: float) -> str:
     """Leave results.md and results.json beside the cells, and return the Markdown."""
     where = f"{machine(PACKAGES)}; {FAIRNESS.format(allocator=allocator())}"
+    generator = [
+        each["generator_us"] for cell in results.cells() for each in results.outcomes(*cell) if "generator_us" in each
+    ]
+    if generator:
+        where += f"; wrk takes {median(generator):.0f} µs of a core for a request"
     parts = [f"{where}. Medians over the repeats (least-largest). Mode {results.folder.name}."]
     parts += ["\n".join(rows) for rows in (cell_rows(results), raw_rows(results)) if len(rows) > 2]
     if accuracy is not None:

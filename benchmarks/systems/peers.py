@@ -18,7 +18,7 @@ from benchmarks.workloads.workload import Workload
 # The best on two cores by `python -m benchmarks peers`, which sweeps the settings: the largest throughput at 64
 # clients, and of equals the shorter wait, which is the better one at 1 and 8 clients.
 LITSERVE = {variables.MAX_BATCH_SIZE: "16", variables.MAX_WAIT_MS: "1"}
-MOSEC = {variables.MAX_BATCH_SIZE: "32", variables.MAX_WAIT_MS: "1", variables.STAGES: "1"}
+MOSEC = {variables.MAX_BATCH_SIZE: "32", variables.MAX_WAIT_MS: "1"}
 
 
 @contextlib.contextmanager

@@ -5,12 +5,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from benchmarks.environment.machine import fair_environment
 from benchmarks.environment.places import ROOT
-from benchmarks.tasks.task import Put
+from benchmarks.tasks.task import Put, Task
 from benchmarks.workloads.workload import Workload
 
 SMALL_SIZES, BIG_SIZES = (8, 16, 32, 64), (8, 16, 32)
@@ -20,66 +20,40 @@ WHAT = ("forward", "decode")
 SHAPES = ((1, 2), (2, 1))
 
 
-@dataclass(frozen=True)
-class Raw:
-    """Forward passes with nothing around them."""
+def raw(workload: Workload, seconds: float) -> Task:
+    """Return the row, of which each size, shape and kind takes so many seconds."""
+    sizes = BIG_SIZES if workload.name == "big" else SMALL_SIZES
 
-    workload: Workload
-    seconds: float
+    def run(_: Sequence[str], put: Put) -> None:
+        put("limits", limits(workload.folder, sizes, seconds))
 
-    @property
-    def key(self) -> str:
-        """Return raw/workload."""
-        return f"raw/{self.workload.name}"
-
-    @property
-    def cells(self) -> Sequence[str]:
-        """Return the one that there is."""
-        return ["limits"]
-
-    def run(self, wanted: Sequence[str], put: Put) -> None:
-        """Measure it."""
-        sizes = BIG_SIZES if self.workload.name == "big" else SMALL_SIZES
-        put("limits", limits(self.workload.folder, sizes, self.seconds))
+    return Task(f"raw/{workload.name}", ("limits",), run)
 
 
 def limits(folder: Path, batch_sizes: Sequence[int], seconds: float) -> dict[str, dict[str, float]]:
     """Return the images/s of each kind of pass, for every number of processes, threads and images."""
     found: dict[str, dict[str, float]] = {what: {} for what in WHAT}
+    command = [sys.executable, "-m", "benchmarks.peers.raw_passes", "passes", str(folder), *map(str, batch_sizes)]
     for num_processes, num_threads in SHAPES:
         env = {**os.environ, **fair_environment(), "OMP_NUM_THREADS": str(num_threads)}
-        command = [sys.executable, "-m", "benchmarks.peers.raw_passes", "passes", str(folder), *map(str, batch_sizes)]
         with ExitStack() as stack:
-            processes = [_Process(command, env) for _ in range(num_processes)]
-            for process in processes:
-                stack.callback(process.stop)
-            for process in processes:
-                process.line()  # ready
+            pipes: list[tuple[IO[str], IO[str]]] = []
+            for _ in range(num_processes):
+                process = stack.enter_context(
+                    subprocess.Popen(
+                        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=ROOT
+                    )
+                )
+                stack.callback(process.kill)
+                assert process.stdin is not None
+                assert process.stdout is not None
+                pipes.append((process.stdin, process.stdout))
+            for _, answers in pipes:
+                answers.readline()  # ready
             for batch_size in batch_sizes:
-                shape = f"{num_processes} x {num_threads}, batch {batch_size}"
                 for what in WHAT:
-                    for process in processes:
-                        process.ask(f"{batch_size} {what} {seconds}")
-                    found[what][shape] = round(sum(float(process.line()) for process in processes), 1)
+                    for questions, _ in pipes:
+                        print(batch_size, what, seconds, file=questions, flush=True)
+                    speed = sum(float(answers.readline()) for _, answers in pipes)
+                    found[what][f"{num_processes} x {num_threads}, batch {batch_size}"] = round(speed, 1)
     return found
-
-
-class _Process:
-    """One process that runs passes when it is asked to."""
-
-    def __init__(self, command: Sequence[str], env: dict[str, str]) -> None:
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=env, cwd=ROOT
-        )
-
-    def ask(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-
-    def line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.communicate()

@@ -3,11 +3,10 @@
 import os
 import subprocess
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.environment.places import HANDLERS, PEERS, PYTHON
+from benchmarks.environment.places import PEERS, PYTHON
 from benchmarks.workloads.workload import Workload, manifest, write_store
 
 HANDLER = "image_classifier.py"
@@ -39,18 +38,7 @@ def batching_store(workload: Workload) -> Path:
     return repack(workload, workload.folder / "store-batching", PEERS / "torchserve_batching.py", [])
 
 
-def poisoned_store(workload: Workload) -> Path:
-    """Return the store whose handler raises on a marked item."""
-    return repack(workload, workload.folder / "store-poisoned", PEERS / "poisoned_handler.py", HANDLERS)
-
-
 def store_with_handlers(workload: Workload, tree: Path, store: Path) -> Path:
     """Return the store with the workload's archive, in which every handler file is the checkout's own."""
     others = [path for path in sorted((tree / "handlers").glob("*.py")) if path.name != HANDLER]
     return repack(workload, store, tree / "handlers" / HANDLER, others)
-
-
-def handler_names(archive: Path) -> list[str]:
-    """Return the Python files in an archive."""
-    with zipfile.ZipFile(archive) as packed:
-        return sorted(name for name in packed.namelist() if name.endswith(".py"))
