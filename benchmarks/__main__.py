@@ -1,7 +1,6 @@
 """`python -m benchmarks VERB`; the Makefile's verbs run `bench`, `training` and `tune`."""
 
 import argparse
-import importlib
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,21 +10,13 @@ from benchmarks.environment.machine import allocator
 from benchmarks.suite.modes import MODES
 from benchmarks.training import modes
 
-# Each module has `run(store)`; it is imported only when it is asked for.
-COSTS = {
-    "int8-accuracy": "benchmarks.training.int8_accuracy",
-    "prediction-log": "benchmarks.costs.prediction_log",
-    "routing": "benchmarks.costs.routing",
-    "shadow": "benchmarks.costs.shadowing",
-    "tracing": "benchmarks.costs.tracing",
-    "watching": "benchmarks.costs.watching",
-}
+COSTS = ("int8-accuracy", "prediction-log", "routing", "shadow", "tracing")
 
 
 def main() -> None:
     """Run what the command line asks for; `bench` and `pairs` end with status 1 where a bound is missed."""
     options = _parser().parse_args()
-    needs_wrk = options.verb not in ("training", "cost") or getattr(options, "name", "") in ("shadow", "tracing")
+    needs_wrk = options.verb != "training" and getattr(options, "name", "") != "int8-accuracy"
     if needs_wrk and shutil.which("wrk") is None:
         sys.exit("wrk is missing: `make system-packages` installs it (Debian's package wrk)")
     if options.verb in ("bench", "peers") and allocator() == "glibc":  # what is published is with one
@@ -39,9 +30,16 @@ def _bench(options: argparse.Namespace) -> int:
     return run_bench(MODES[options.mode], options.only, fresh=options.fresh, publish=options.publish)
 
 
-def _cost(options: argparse.Namespace) -> int | None:
-    status: int | None = importlib.import_module(COSTS[options.name]).run(options.store)
-    return status
+def _cost(options: argparse.Namespace) -> None:
+    from benchmarks.costs import mechanisms, shadowing  # noqa: PLC0415
+    from benchmarks.training import int8_accuracy  # noqa: PLC0415
+
+    if options.name == "int8-accuracy":
+        int8_accuracy.measure_quantized()
+    elif options.name == "shadow":
+        shadowing.run_shadow(options.store)
+    else:
+        mechanisms.measure(options.name, options.store)
 
 
 def _pairs(options: argparse.Namespace) -> int:
@@ -89,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--publish", action="store_true", help="copy the tables and the plot to where the README shows")
     cost = verbs.add_parser("cost", help="measure what one mechanism costs")
     cost.add_argument("name", choices=COSTS)
-    cost.add_argument("--store", type=Path, default=Path("model_store"), help="of shadow and tracing")
+    cost.add_argument("--store", type=Path, default=Path("model_store"), help="whose newest archive is served")
     pairs = verbs.add_parser("pairs", help="hold this checkout against another one, in short alternating turns")
     pairs.add_argument("--against", required=True, help="a revision of this repository, or a checkout's folder")
     pairs.add_argument("--pairs", type=int, default=10)

@@ -19,7 +19,12 @@ from benchmarks.workloads.workload import Unavailable, Workload
 
 
 def edge(
-    kind: str, workload: Workload, clients: Sequence[int], seconds: float, options: Mapping[str, str] | None = None
+    kind: str,
+    workload: Workload,
+    clients: Sequence[int],
+    seconds: float,
+    options: Mapping[str, str] | None = None,
+    path: str = "/predict",
 ) -> Task:
     """Return the row of the gateway alone or the bare application, with the gateway's settings over its defaults."""
 
@@ -28,7 +33,7 @@ def edge(
         if len(cores) < 2:
             raise Unavailable("server and generator need a core each")
         (port,) = free_ports(1)
-        endpoint = endpoint_of(workload, port, "/predict")
+        endpoint = endpoint_of(workload, port, path)
         command: list[str | Path] = ["taskset", "-c", str(cores[0]), PYTHON, "-m", "benchmarks.costs.edge_server"]
         command += [kind, workload.store, str(port)]
         log = WORK / "logs" / f"edge-{kind}.log"

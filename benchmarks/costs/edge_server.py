@@ -22,7 +22,7 @@ from service.settings import Settings
 BACKLOG = 2048
 
 
-class InstantBackend:
+class _InstantBackend:
     """Answers every batch at once: of a self-check with what it expects, of anything else with the same ranking."""
 
     def __init__(self, contract: Mapping[str, Any]) -> None:
@@ -30,56 +30,45 @@ class InstantBackend:
         self._expected = {base64.b64decode(case["image_b64"]): case["probabilities"] for case in cases}
         self._ranking = Ranking([(index, 0.2) for index in range(5)])
 
-    async def start(self) -> None:
-        """Nothing to do."""
+    async def start(self) -> None: ...
 
-    async def close(self) -> None:
-        """Nothing to do."""
+    async def close(self) -> None: ...
 
     def num_slots(self, num_workers: int) -> int:
-        """One more than there are workers, as with TorchServe."""
         return num_workers + 1
 
     async def predict(
         self, target: Target, items: Sequence[bytes], options: BatchOptions, timeout_seconds: float
     ) -> BatchAnswer:
-        """Answer."""
         if options.probabilities:
             return BatchAnswer([ProbabilityVector(self._expected[item]) for item in items], 0.0, 0.0)
         return BatchAnswer([self._ranking] * len(items), 0.0, 0.0)
 
 
-class InstantControl:
+class _InstantControl:
     """Has loaded whatever it is asked for."""
 
     def __init__(self, contract: Mapping[str, Any]) -> None:
         self._contract = contract
         self._loaded: dict[Target, int] = {}
 
-    async def start(self) -> None:
-        """Nothing to do."""
+    async def start(self) -> None: ...
 
-    async def close(self) -> None:
-        """Nothing to do."""
+    async def close(self) -> None: ...
 
     async def survey(self) -> Mapping[Target, VersionStatus]:
-        """Everything is ready."""
         return {target: VersionStatus(number, {"ready": number}, 0) for target, number in self._loaded.items()}
 
     async def load(self, target: Target, file: str, num_workers: int) -> None:
-        """Note it."""
         self._loaded[target] = num_workers
 
     async def unload(self, target: Target) -> None:
-        """Forget it."""
         del self._loaded[target]
 
     async def scale(self, target: Target, num_workers: int) -> None:
-        """Note it."""
         self._loaded[target] = num_workers
 
     async def contract(self, target: Target) -> Mapping[str, Any]:
-        """Return the archive's own."""
         return {**self._contract, "runtime": {"pid": 1}}
 
 
@@ -118,7 +107,7 @@ def main() -> None:
     create_app = composition.create_app
     # serve() composes its application by this name; only what lies behind the seam is exchanged.
     vars(composition)["create_app"] = (
-        partial(create_app, backend=InstantBackend(contract), control=InstantControl(contract))
+        partial(create_app, backend=_InstantBackend(contract), control=_InstantControl(contract))
         if kind == "gateway"
         else lambda *_, **__: bare_application(bare_answer(contract))
     )

@@ -19,7 +19,7 @@ SECONDS = 4.0
 SHARE = 100
 
 
-def run(store: Path) -> None:
+def run_shadow(store: Path) -> None:
     """Print throughput and latencies with and without a copy of every request, and what the comparison found."""
     workload = own_workload(store)
     shadow = f"{workload.version}-{SHADOW}"

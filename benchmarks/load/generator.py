@@ -90,32 +90,31 @@ class Generator:
         is_busy = num_requests > BUSY_RATE * max(times[-1], 1.0)
         while self.num_answered < num_requests and (now := clock() - started) < end:
             while number < num_requests and times[number] <= now:
-                self.send(number)
+                self._send(number)
                 self.lags[number] = clock() - started - times[number]
                 number += 1
             if is_busy:
                 time.sleep(TICK_SECONDS)
             else:
-                self.wait(max((times[number] if number < num_requests else end) - (clock() - started), 0))
+                self._wait(max((times[number] if number < num_requests else end) - (clock() - started), 0))
             for descriptor, mask in self.epoll.poll(0):
                 connection = self.open.get(descriptor)
                 if connection is not None:
-                    self.serve(connection, mask)
+                    self._serve(connection, mask)
         for connection in self.open.values():
             connection.link.close()
         self.epoll.close()
 
-    def wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         """Sleep until something can be read; epoll's own clock ticks in milliseconds, select's in microseconds."""
         if seconds > 0:
             select.select([self.epoll.fileno()], [], [], min(seconds, 0.25))
 
-    def send(self, number: int) -> None:
-        """Put a request on a connection, or into the line for one."""
+    def _send(self, number: int) -> None:
         if self.idle:
             connection = self.idle.pop()
         elif len(self.open) < self.plan.max_connections:
-            connection = self.connect()
+            connection = self._connect()
         else:
             self.waiting.append(number)
             return
@@ -124,9 +123,9 @@ class Generator:
         # As long as the marker, so that the length in the head stays right.
         connection.unsent = memoryview((b"%024x" % number).join(pieces))
         if not connection.is_fresh:
-            self.flush(connection)
+            self._flush(connection)
 
-    def connect(self) -> Connection:
+    def _connect(self) -> Connection:
         """Return a connection that will be there soon; its request leaves once it can be written to."""
         link = socket.socket()
         link.setblocking(False)
@@ -139,24 +138,22 @@ class Generator:
         self.epoll.register(link.fileno(), select.EPOLLIN | select.EPOLLOUT)
         return connection
 
-    def flush(self, connection: Connection) -> None:
-        """Send what is left of its request."""
+    def _flush(self, connection: Connection) -> None:
         try:
             num_sent = connection.link.send(connection.unsent)
         except BlockingIOError:
             num_sent = 0
         except OSError:
-            self.drop(connection)
+            self._drop(connection)
             return
         connection.unsent = connection.unsent[num_sent:]
         if connection.unsent:
             self.epoll.modify(connection.link.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
-    def serve(self, connection: Connection, mask: int) -> None:
-        """Do what epoll says can be done on a connection."""
+    def _serve(self, connection: Connection, mask: int) -> None:
         if mask & select.EPOLLOUT:
             self.epoll.modify(connection.link.fileno(), select.EPOLLIN)
-            self.flush(connection)
+            self._flush(connection)
             if connection.link.fileno() < 0:
                 return
         if not mask & ~select.EPOLLOUT:
@@ -168,32 +165,30 @@ class Generator:
         except OSError:
             chunk = b""
         if not chunk:
-            self.drop(connection)
+            self._drop(connection)
             return
         connection.received += chunk
-        self.read(connection)
+        self._read(connection)
 
-    def read(self, connection: Connection) -> None:
-        """Record the answer if it is whole, and free its connection for the next request."""
+    def _read(self, connection: Connection) -> None:
         parsed = parse_head(connection.received)
         if parsed is None or len(connection.received) < parsed[1] or connection.request is None:
             return
-        self.record(connection.request, parsed[0])
+        self._record(connection.request, parsed[0])
         connection.request, connection.received, connection.is_fresh = None, b"", False
         if parsed[2]:
-            self.drop(connection)
+            self._drop(connection)
             return
         self.idle.append(connection)
         if self.waiting:
-            self.send(self.waiting.popleft())
+            self._send(self.waiting.popleft())
 
-    def record(self, number: int, status: int) -> None:
-        """Note how a request ended, and when."""
+    def _record(self, number: int, status: int) -> None:
         self.statuses[number] = status
         self.latencies[number] = time.perf_counter() - self.started - self.plan.times[number]
         self.num_answered += 1
 
-    def drop(self, connection: Connection) -> None:
+    def _drop(self, connection: Connection) -> None:
         """Forget a connection that the server closed; what it had not begun to answer on a used one is sent again."""
         del self.open[connection.link.fileno()]
         connection.link.close()
@@ -202,9 +197,9 @@ class Generator:
         if connection.request is None:
             return
         if connection.is_fresh or connection.received:
-            self.record(connection.request, LOST)
+            self._record(connection.request, LOST)
         else:
-            self.send(connection.request)
+            self._send(connection.request)
 
 
 def main() -> None:

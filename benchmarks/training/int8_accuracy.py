@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from benchmarks.environment.places import PYTHON, ROOT, WORK
 from benchmarks.workloads.trained import SEEDS, trained
 from benchmarks.workloads.workload import Unavailable, manifest
 
-VARIANTS = ("fp32", "int8-static", "int8-qat")
+VARIANTS: tuple[Literal["fp32", "int8-static", "int8-qat"], ...] = ("fp32", "int8-static", "int8-qat")
 PAIRS = (("int8-qat", "int8-static"), ("int8-qat", "fp32"), ("int8-static", "fp32"))
 BOTH_SIDES_95 = 0.975  # the quantile at which an interval of 95 % ends
 
@@ -43,19 +43,11 @@ class Difference:
 
     variant: str
     against: str
-    points: list[float]
-    mean: float
-    seeds_low: float
-    seeds_high: float
+    over_seeds: dict[str, Any]
     images_low: float
     images_high: float
     num_gained: int
     num_lost: int
-
-
-def run(_: Path) -> None:
-    """Measure all variants under every seed."""
-    measure_quantized()
 
 
 def measure_quantized(seeds: Sequence[int] = SEEDS, *, quick: bool = False) -> str:
@@ -64,7 +56,7 @@ def measure_quantized(seeds: Sequence[int] = SEEDS, *, quick: bool = False) -> s
     Raises Unavailable if the runs of the seeds are not there any more.
     """
     right = [answers(seed, quick=quick) for seed in seeds]
-    found = [difference(right, variant, against) for variant, against in PAIRS] if len(seeds) > 1 else []
+    found = [difference(right, *pair) for pair in PAIRS] if len(seeds) > 1 else []
     folder = WORK / "quantized"
     text = markdown(seeds, right, found)
     (folder / "quantized.md").write_text(text + "\n")
@@ -91,18 +83,12 @@ def answers(seed: int, *, quick: bool) -> dict[str, Right]:
         subprocess.run([*command, *(["--qat-epochs", "1"] if quick else [])], cwd=ROOT, check=True)
     images, labels = load_split(run, "test")
     expected = labels.numpy()
-    return {
-        "fp32": predict(load_variant(run, "fp32"), images).argmax(axis=1) == expected,
-        "int8-static": predict(load_variant(run, "int8-static"), images).argmax(axis=1) == expected,
-        "int8-qat": predict(load_variant(run, "int8-qat"), images).argmax(axis=1) == expected,
-    }
+    return {name: predict(load_variant(run, name), images).argmax(axis=1) == expected for name in VARIANTS}
 
 
 def run_of(store: Path) -> Path:
     """Return the folder of the run that filled a store; raises Unavailable if it is gone."""
-    with zipfile.ZipFile(store / manifest(store)[0]["file"]) as archive:
-        contract = json.loads(archive.read("contract.json"))
-    folder = WORK / "training-runs" / str(contract["training"]["run"])
+    folder = WORK / "training-runs" / str(contracts(store)[0]["training"]["run"])
     if not folder.is_dir():
         raise Unavailable(f"{folder} is gone; remove {store} to have it trained again")
     return folder
@@ -110,23 +96,11 @@ def run_of(store: Path) -> Path:
 
 def difference(right: Sequence[dict[str, Right]], variant: str, against: str) -> Difference:
     """Return how far one variant is from another over the seeds, whose right answers are bool [N] each."""
-    points = [100 * float(each[variant].mean() - each[against].mean()) for each in right]
-    by_seed = interval(points)
+    over_seeds = interval([100 * float(each[variant].mean() - each[against].mean()) for each in right])
     new, old = (np.concatenate([each[name] for each in right]) for name in (variant, against))
     gained, lost = int((new & ~old).sum()), int((old & ~new).sum())
     low, high = paired_interval(gained, lost, len(new))
-    return Difference(
-        variant=variant,
-        against=against,
-        points=points,
-        mean=by_seed["mean"],
-        seeds_low=by_seed["low"],
-        seeds_high=by_seed["high"],
-        images_low=100 * low,
-        images_high=100 * high,
-        num_gained=gained,
-        num_lost=lost,
-    )
+    return Difference(variant, against, over_seeds, 100 * low, 100 * high, gained, lost)
 
 
 def paired_interval(num_gained: int, num_lost: int, num_images: int) -> tuple[float, float]:
@@ -143,30 +117,30 @@ def paired_interval(num_gained: int, num_lost: int, num_images: int) -> tuple[fl
 
 def markdown(seeds: Sequence[int], right: Sequence[dict[str, Right]], found: Sequence[Difference]) -> str:
     """Return accuracies by seed, then the differences."""
+    means = [[float(each[name].mean()) for name in VARIANTS] for each in right]
+    rows = dict(zip(map(str, seeds), means, strict=True)) | {
+        "mean": [mean(column) for column in zip(*means, strict=True)]
+    }
     lines = [f"| seed | {' | '.join(VARIANTS)} |", f"|---|{'---|' * len(VARIANTS)}"]
-    rows = [(str(seed), [each[name].mean() for name in VARIANTS]) for seed, each in zip(seeds, right, strict=True)]
-    rows.append(("mean", [float(np.mean([each[name].mean() for each in right])) for name in VARIANTS]))
-    lines += [f"| {name} | {' | '.join(f'{100 * value:.2f} %' for value in values)} |" for name, values in rows]
+    lines += [f"| {name} | {' | '.join(f'{100 * value:.2f} %' for value in values)} |" for name, values in rows.items()]
     lines += [
         "",
         "| points of accuracy | mean | 95 % over seeds | 95 % over images | gained, lost |",
         "|---|---|---|---|---|",
     ]
-    lines += [
-        f"| {each.variant} - {each.against} | {each.mean:+.2f} | {each.seeds_low:+.2f} to {each.seeds_high:+.2f} "
-        f"| {each.images_low:+.2f} to {each.images_high:+.2f} | {each.num_gained}, {each.num_lost} |"
-        for each in found
-    ]
+    for each in found:
+        seeds_found = "{mean:+.2f} | {low:+.2f} to {high:+.2f}".format(**each.over_seeds)
+        images = f"{each.images_low:+.2f} to {each.images_high:+.2f} | {each.num_gained}, {each.num_lost}"
+        lines.append(f"| {each.variant} - {each.against} | {seeds_found} | {images} |")
     return "\n".join(lines)
 
 
-def accuracies(store: Path) -> dict[str, float]:
-    """Return the accuracy of each variant in a store, in percent, as its contract has it."""
-    found = {}
+def contracts(store: Path) -> list[dict[str, Any]]:
+    """Return the contract of each archive in a store."""
+    found = []
     for entry in manifest(store):
         with zipfile.ZipFile(store / entry["file"]) as archive:
-            contract = json.loads(archive.read("contract.json"))
-        found[entry["variant"]] = contract["evaluation"]["accuracy"] * 100
+            found.append(json.loads(archive.read("contract.json")))
     return found
 
 
@@ -189,7 +163,7 @@ def static_against_fp32() -> dict[str, Any]:
         stores = list(pool.map(partial(trained, quick=False), SEEDS))
     differences = []
     for store in stores:
-        found = accuracies(store)
+        found = {each["variant"]: each["evaluation"]["accuracy"] * 100 for each in contracts(store)}
         if "int8-static" not in found:
             raise Unavailable("training makes no variant int8-static")
         differences.append(found["int8-static"] - found["fp32"])

@@ -19,11 +19,11 @@ def test_differences_are_of_the_same_images() -> None:
         {"fp32": right(), "int8-qat": right()},
     ]
     found = difference(seeds, "int8-qat", "fp32")
-    assert found.points == pytest.approx([1.0, 0.0, 0.0])
-    assert found.mean == pytest.approx(1 / 3)
+    assert found.over_seeds["differences"] == pytest.approx([1.0, 0.0, 0.0])
+    assert found.over_seeds["mean"] == pytest.approx(1 / 3)
     assert (found.num_gained, found.num_lost) == (2, 1)
-    assert found.seeds_low < 0 < found.seeds_high
-    assert found.images_low < found.mean < found.images_high
+    assert found.over_seeds["low"] < 0 < found.over_seeds["high"]
+    assert found.images_low < found.over_seeds["mean"] < found.images_high
 
 
 def test_the_interval_over_images_has_a_width_where_nothing_changed() -> None:
