@@ -68,13 +68,8 @@ def _tune(options: argparse.Namespace) -> None:
 
 
 VERBS: dict[str, Callable[[argparse.Namespace], int | None]] = {
-    "bench": _bench,
-    "cost": _cost,
-    "pairs": _pairs,
-    "peers": _peers,
-    "training": _training,
-    "tune": _tune,
-}
+    "bench": _bench, "cost": _cost, "pairs": _pairs, "peers": _peers, "training": _training, "tune": _tune,
+}  # fmt: skip
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -27,21 +27,14 @@ def matches(task: Task, cell: str, only: str) -> bool:
 
 def measure(tasks: Sequence[Task], repeats: int, results: Results, only: str = "") -> None:
     """Measure every cell that is missing, or again those that `only` names; failures are kept in the results."""
-    if only:
+    wanted: dict[tuple[int, str], list[str]] = {}
+    for repeat in range(repeats):
         for task in tasks:
-            for cell in task.cells:
-                if matches(task, cell, only):
-                    for repeat in range(repeats):
-                        results.forget(task.key, cell, repeat)
-    wanted = {
-        (repeat, task.key): [
-            cell
-            for cell in task.cells
-            if not results.has(task.key, cell, repeat) and (not only or matches(task, cell, only))
-        ]
-        for repeat in range(repeats)
-        for task in tasks
-    }
+            cells = [cell for cell in task.cells if matches(task, cell, only)]
+            if only:
+                for cell in cells:
+                    results.forget(task.key, cell, repeat)
+            wanted[repeat, task.key] = [cell for cell in cells if not results.has(task.key, cell, repeat)]
     num_cells, num_done, started = sum(map(len, wanted.values())), 0, time.monotonic()
     print(f"{num_cells} cells to measure in {repeats} interleaved repeats", flush=True)
     for repeat in range(repeats):
@@ -62,11 +55,8 @@ def measure(tasks: Sequence[Task], repeats: int, results: Results, only: str = "
                 print(f"{task.key}: FAILED: {error}", flush=True)
             num_done += len(cells)
             minutes = (time.monotonic() - started) / 60
-            left = minutes / num_done * (num_cells - num_done)
-            print(
-                f"[{num_done}/{num_cells}] repeat {repeat + 1}/{repeats}, {minutes:.1f} min, about {left:.0f} left",
-                flush=True,
-            )
+            left = f"{minutes:.1f} min, about {minutes / num_done * (num_cells - num_done):.0f} left"
+            print(f"[{num_done}/{num_cells}] repeat {repeat + 1}/{repeats}, {left}", flush=True)
 
 
 def _putter(results: Results, task: Task, repeat: int) -> Callable[[str, dict[str, Any]], None]:
