@@ -7,7 +7,8 @@ it is ahead of them by more than the repeats differ.
 
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -15,7 +16,7 @@ from statistics import median
 from benchmarks.load.closed_loop import closed_loop
 from benchmarks.systems.gateway import gateway
 from benchmarks.workloads.own import own_workload
-from benchmarks.workloads.workload import Unavailable, Workload
+from benchmarks.workloads.workload import Workload
 from handlers.graph_forms import FORMS
 
 WORKERS, THREADS = "TORCHGATE_WORKERS_PER_VERSION", "OMP_NUM_THREADS"
@@ -48,14 +49,14 @@ def run_tune(store: Path, backend: str, clients: int, seconds: float) -> None:
     print(f"{note}\n{path}:\n{path.read_text()}")
 
 
+@dataclass(frozen=True)
 class Tuner:
     """Measures settings, each under a server of its own."""
 
-    def __init__(self, workload: Workload, backend: str, clients: int, seconds: float) -> None:
-        self.workload = workload
-        self.backend = backend
-        self.clients = clients
-        self.seconds = seconds
+    workload: Workload
+    backend: str
+    clients: int
+    seconds: float
 
     def measure(self, setting: Setting) -> float:
         """Return requests/s; 0 for what does not start."""
@@ -64,7 +65,7 @@ class Tuner:
             with gateway(self.backend, options=setting)(self.workload) as running:
                 closed_loop(running.endpoint, self.clients, self.seconds / 2)
                 outcome = closed_loop(running.endpoint, self.clients, self.seconds)
-        except (RuntimeError, Unavailable) as error:
+        except RuntimeError as error:
             print(f"  {name}: does not start: {str(error).splitlines()[0]}", flush=True)
             return 0.0
         speed, p99 = outcome["throughput"], outcome["p99_ms"]
@@ -105,8 +106,5 @@ def gain(pairs: Sequence[tuple[float, float]]) -> float | None:
 def settings_file(setting: Setting, note: str) -> str:
     """Return the settings as lines NAME=value, the form that `docker run --env-file` reads, too."""
     when = datetime.now(UTC).isoformat(timespec="minutes")
-    return "\n".join([f"# Written by `make tune`, {when}", f"# {note}", *_lines(setting)]) + "\n"
-
-
-def _lines(setting: Setting) -> Iterator[str]:
-    yield from (f"{name}={value}" for name, value in sorted(setting.items()))
+    lines = [f"{name}={value}" for name, value in sorted(setting.items())]
+    return "\n".join([f"# Written by `make tune`, {when}", f"# {note}", *lines]) + "\n"

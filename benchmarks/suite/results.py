@@ -17,26 +17,15 @@ LEFT_OUT = {"out", "results", "report", "pairs", "training"}
 LEFT_OUT |= {"tune.py", "bench.py", "__main__.py", "results.py", "peer_settings.py"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Series:
-    """One figure over the repeats."""
+    """One figure over the repeats, with its median and its range."""
 
     values: tuple[float, ...]
 
-    @property
-    def median(self) -> float:
-        """The figure itself."""
-        return median(self.values)
-
-    @property
-    def low(self) -> float:
-        """The least of the repeats."""
-        return min(self.values)
-
-    @property
-    def high(self) -> float:
-        """The largest of the repeats."""
-        return max(self.values)
+    def __post_init__(self) -> None:
+        self.median = median(self.values)
+        self.low, self.high = min(self.values), max(self.values)
 
     def __str__(self) -> str:
         return f"{self.median:.4g} ({self.low:.4g}-{self.high:.4g})"
