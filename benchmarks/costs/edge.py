@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from benchmarks.environment.machine import fair_environment
 from benchmarks.environment.places import PYTHON, ROOT, WORK
 from benchmarks.environment.processes import free_ports, running
 from benchmarks.load.closed_loop import closed_loop
@@ -45,7 +46,7 @@ def edge(
                 return False
             return True
 
-        with running(command, log, {"PYTHONPATH": str(ROOT), **(options or {})}) as process:
+        with running(command, log, {**fair_environment(), "PYTHONPATH": str(ROOT), **(options or {})}) as process:
             wait_for(process, log, answers)
             closed_loop(endpoint, 64, 1, core=cores[1])
             for cell in wanted:
