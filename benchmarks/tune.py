@@ -5,20 +5,18 @@ graph, then the batch limit. At the end the best runs against the defaults in in
 it is ahead of them by more than the repeats differ.
 """
 
-import base64
-import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from benchmarks.load import closed_loop
-from benchmarks.places import WORK
-from benchmarks.raw import EXPECTED
-from benchmarks.systems import gateway
-from benchmarks.workloads import Unavailable, Workload, manifest, write_store
+from benchmarks.load.closed_loop import closed_loop
+from benchmarks.systems.gateway import gateway
+from benchmarks.workloads.own import own_workload
+from benchmarks.workloads.workload import Workload
 from handlers.graph_forms import FORMS
 
 WORKERS, THREADS = "TORCHGATE_WORKERS_PER_VERSION", "OMP_NUM_THREADS"
@@ -51,14 +49,14 @@ def run_tune(store: Path, backend: str, clients: int, seconds: float) -> None:
     print(f"{note}\n{path}:\n{path.read_text()}")
 
 
+@dataclass(frozen=True)
 class Tuner:
     """Measures settings, each under a server of its own."""
 
-    def __init__(self, workload: Workload, backend: str, clients: int, seconds: float) -> None:
-        self.workload = workload
-        self.backend = backend
-        self.clients = clients
-        self.seconds = seconds
+    workload: Workload
+    backend: str
+    clients: int
+    seconds: float
 
     def measure(self, setting: Setting) -> float:
         """Return requests/s; 0 for what does not start."""
@@ -67,7 +65,7 @@ class Tuner:
             with gateway(self.backend, options=setting)(self.workload) as running:
                 closed_loop(running.endpoint, self.clients, self.seconds / 2)
                 outcome = closed_loop(running.endpoint, self.clients, self.seconds)
-        except (RuntimeError, Unavailable) as error:
+        except RuntimeError as error:
             print(f"  {name}: does not start: {str(error).splitlines()[0]}", flush=True)
             return 0.0
         speed, p99 = outcome["throughput"], outcome["p99_ms"]
@@ -108,35 +106,5 @@ def gain(pairs: Sequence[tuple[float, float]]) -> float | None:
 def settings_file(setting: Setting, note: str) -> str:
     """Return the settings as lines NAME=value, the form that `docker run --env-file` reads, too."""
     when = datetime.now(UTC).isoformat(timespec="minutes")
-    return "\n".join([f"# Written by `make tune`, {when}", f"# {note}", *_lines(setting)]) + "\n"
-
-
-def _lines(setting: Setting) -> Iterator[str]:
-    yield from (f"{name}={value}" for name, value in sorted(setting.items()))
-
-
-def own_workload(store: Path) -> Workload:
-    """Return the newest fp32 version of the store's own model, with its self-check's images as requests.
-
-    Raises SystemExit, saying why, for a store without archives.
-    """
-    entries = [entry for entry in manifest(store) if entry["variant"] == "fp32"]
-    if not entries:
-        raise SystemExit(f"{store} holds no fp32 archive: `make train-and-archive` makes one")
-    entry = entries[-1]
-    folder = WORK / "tune" / f"{entry['model']}-{entry['version']}"
-    bodies = folder / "bodies"
-    bodies.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(store / entry["file"]) as archive:
-        (folder / "contract.json").write_bytes(archive.read("contract.json"))
-    # A store of its own: the gateway would load all that the user's has, several times for each sweep.
-    write_store(folder / "store", [(store / entry["file"], entry)])
-    workload = Workload("tune", folder, folder / "store", entry["model"], entry["version"], "png")
-    expected = {}
-    contract = workload.contract()
-    for number, case in enumerate(contract["self_check"]["cases"]):
-        (bodies / f"{number}.png").write_bytes(base64.b64decode(case["image_b64"]))
-        best = max(range(len(case["probabilities"])), key=lambda index: case["probabilities"][index])
-        expected[str(number)] = contract["classes"][best]
-    (folder / EXPECTED).write_text(json.dumps(expected))
-    return workload
+    lines = [f"{name}={value}" for name, value in sorted(setting.items())]
+    return "\n".join([f"# Written by `make tune`, {when}", f"# {note}", *lines]) + "\n"

@@ -1,7 +1,7 @@
-"""Mosec, as its documentation builds an image classifier.
+"""Mosec, as its documentation builds an image classifier: decoding in `deserialize`, then the batch.
 
-Its examples put decoding either into a stage of its own (resnet50) or into `deserialize` of the first stage (BERT);
-the number of stages chooses. Threads, processes and batching are set on the stage, as the examples do.
+Its examples also have decoding in a stage of its own, which was no faster on two cores. Threads, processes and batching
+are set on the stage, as the examples do.
 """
 
 import os
@@ -11,11 +11,11 @@ from typing import Any
 from mosec import Server, Worker
 
 from benchmarks.peers.classify import Classifier
-from benchmarks.peers.variables import FOLDER, MAX_BATCH_SIZE, MAX_WAIT_MS, NUM_WORKERS, STAGES
+from benchmarks.peers.variables import FOLDER, MAX_BATCH_SIZE, MAX_WAIT_MS, NUM_WORKERS
 
 
-class Decode(Worker):
-    """The first of two stages: bytes to pixels."""
+class Classify(Worker):
+    """The only stage."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,31 +23,11 @@ class Decode(Worker):
 
     def deserialize(self, data: bytes) -> Any:
         """The body is the image."""
-        return data
-
-    def forward(self, data: Any) -> Any:
-        """One image's pixels."""
         return self.classifier.decode(data)
-
-
-class Classify(Worker):
-    """The last stage: a batch of pixels to answers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.classifier = Classifier(Path(os.environ[FOLDER]))
 
     def forward(self, data: Any) -> Any:
         """Answers for a batch."""
         return self.classifier.run(data)
-
-
-class DecodeAndClassify(Classify):
-    """Both in one stage."""
-
-    def deserialize(self, data: bytes) -> Any:
-        """The body is the image."""
-        return self.classifier.decode(data)
 
 
 def main() -> None:
@@ -55,12 +35,7 @@ def main() -> None:
     num_workers, size, wait_ms = (int(os.environ[name]) for name in (NUM_WORKERS, MAX_BATCH_SIZE, MAX_WAIT_MS))
     server = Server()
     env = [{"OMP_NUM_THREADS": os.environ["OMP_NUM_THREADS"]} for _ in range(num_workers)]
-    last = {"num": num_workers, "max_batch_size": size, "max_wait_time": wait_ms, "env": env}
-    if os.environ[STAGES] == "2":
-        server.append_worker(Decode, num=1)
-        server.append_worker(Classify, **last)
-    else:
-        server.append_worker(DecodeAndClassify, **last)
+    server.append_worker(Classify, num=num_workers, max_batch_size=size, max_wait_time=wait_ms, env=env)
     server.run()
 
 

@@ -4,4 +4,5 @@ FOLDER = "BENCH_FOLDER"  # the unpacked archive
 NUM_WORKERS = "BENCH_WORKERS"
 MAX_BATCH_SIZE = "BENCH_MAX_BATCH_SIZE"
 MAX_WAIT_MS = "BENCH_MAX_WAIT_MS"
-STAGES = "BENCH_STAGES"  # Mosec only: 1 or 2
+# In the workload's folder: the most probable class of each body, which every system must answer.
+EXPECTED = "expected.json"

@@ -23,24 +23,12 @@ def draw(table: Table, path: Path) -> bool:
     columns = [column for column in table.columns if any(column in row for row in rows.values())]
     if not columns:
         return False
-    figure, panels = plt.subplots(
-        1, len(columns), figsize=(2.2 + 3.0 * len(columns), 1.5 + 0.36 * len(rows)), sharey=True, squeeze=False
-    )
+    size = (2.2 + 3.0 * len(columns), 1.5 + 0.36 * len(rows))
+    figure, panels = plt.subplots(1, len(columns), figsize=size, sharey=True, squeeze=False)
     for axes, column in zip(panels[0], columns, strict=True):
-        for place, row in enumerate(rows.values()):
-            if column not in row:
-                continue
-            value = row[column]
-            axes.barh(place, value.median, color=COLOURS[place % len(COLOURS)], height=0.7)
-            axes.hlines(place, value.low, value.high, color=INK, linewidth=2)
-            axes.annotate(f"{value.median:.3g}" if value.median < 1000 else f"{value.median:,.0f}",
-                          (max(value.high, value.median), place), xytext=(4, 0), textcoords="offset points",
-                          va="center", fontsize=8, color=INK)  # fmt: skip
-            axes.set_title(f"{column}{f', {table.unit}' if table.unit else ''}", fontsize=10, loc="left", color=INK)
-        found = [row[column] for row in rows.values() if column in row]
-        _scale(axes, found)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(axis="x", labelsize=8)
+        found = {place: row[column] for place, row in enumerate(rows.values()) if column in row}
+        _bars(axes, found)
+        axes.set_title(f"{column}{f', {table.unit}' if table.unit else ''}", fontsize=10, loc="left", color=INK)
     panels[0][0].set_yticks(range(len(rows)), list(rows))
     panels[0][0].invert_yaxis()
     figure.suptitle(table.title, x=0.01, ha="left", fontsize=12, color=INK)
@@ -51,8 +39,14 @@ def draw(table: Table, path: Path) -> bool:
     return True
 
 
-def _scale(axes: Axes, found: list[Figure]) -> None:
-    largest, least = max(each.high for each in found), min(each.low for each in found)
+def _bars(axes: Axes, found: dict[int, Figure]) -> None:
+    for place, value in found.items():
+        axes.barh(place, value.median, color=COLOURS[place % len(COLOURS)], height=0.7)
+        axes.hlines(place, value.low, value.high, color=INK, linewidth=2)
+        axes.annotate(f"{value.median:.3g}" if value.median < 1000 else f"{value.median:,.0f}",
+                      (max(value.high, value.median), place), xytext=(4, 0), textcoords="offset points",
+                      va="center", fontsize=8, color=INK)  # fmt: skip
+    largest, least = max(each.high for each in found.values()), min(each.low for each in found.values())
     if largest > LONGEST_ON_ONE_SCALE * least:
         axes.set_xscale("log")
         axes.set_xlim(least / 4, largest * 8)
@@ -61,3 +55,5 @@ def _scale(axes: Axes, found: list[Figure]) -> None:
     else:
         axes.set_xlim(0, largest * 1.25)
         axes.locator_params(axis="x", nbins=4)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="x", labelsize=8)

@@ -7,10 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-import torch
-
-from benchmarks.places import PUBLISHED, WORK
-from benchmarks.report import machine
+from benchmarks.environment.machine import machine
+from benchmarks.environment.places import PUBLISHED, WORK
 from benchmarks.training.draw import draw
 from benchmarks.training.forms import network_forms
 from benchmarks.training.modes import MODES, TABLES, TableName
@@ -37,7 +35,7 @@ def run_training(name: str, only: TableName | Literal[""], *, publish: bool, fol
     for number, each in enumerate(wanted, 1):
         print(f"{number}/{len(wanted)} {each}", flush=True)
         write_table(folder / "tables", measures[each]())
-    where = f"{machine(PACKAGES)}, {torch.backends.cpu.get_cpu_capability()}"
+    where = machine(PACKAGES)
     found = published_tables(where, name) if publish else {}
     paths = (folder / "tables" / f"{each}.json" for each in TABLES)
     found |= {path.stem: read_table(path.read_text()) for path in paths if path.exists()}

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.places import ROOT
+from benchmarks.environment.places import ROOT
 from benchmarks.training.table import Figure, Row, Table
 
 STRATEGIES = (

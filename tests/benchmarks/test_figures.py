@@ -2,33 +2,9 @@
 
 import pytest
 
-from benchmarks.overload import growth
-from benchmarks.poison import BURST, bursts, judge
-from benchmarks.seeds import interval
+from benchmarks.tasks.overload import growth
+from benchmarks.training.int8_accuracy import interval
 from benchmarks.tune import FORM, LIMIT, WORKERS, gain, settings_file, shapes
-
-
-def test_every_other_burst_has_one_poisoned_item() -> None:
-    times, which = bursts(num_rounds=4, num_bodies=11)
-    assert len(times) == len(which) == 4 * BURST
-    assert len(set(times)) == 4
-    for number in range(4):
-        assert which[number * BURST : (number + 1) * BURST].count(10) == number % 2
-
-
-def test_neighbours_are_judged_by_the_worst_of_their_burst() -> None:
-    records = []
-    for number in range(4):
-        for place in range(BURST):
-            poisoned = number % 2 == 1 and place == 0
-            slow = 0.02 if number % 2 == 1 and place == 5 else 0.01
-            records.append((9, 503, 0.5) if poisoned else (0, 200, slow))
-    outcome = judge(records, poisoned=9)
-    assert outcome["ratio"] == pytest.approx(2.0)
-    assert outcome["neighbour_errors"] == 0
-    assert outcome["poisoned_statuses"] == [503, 503]
-    records[1] = (0, 503, 0.01)
-    assert judge(records, poisoned=9)["neighbour_errors"] == 1
 
 
 def test_growth_leaves_out_the_start() -> None:
@@ -39,7 +15,7 @@ def test_growth_leaves_out_the_start() -> None:
 def test_the_interval_is_students() -> None:
     found = interval([-0.1, 0.0, 0.1])
     assert found["mean"] == pytest.approx(0)
-    assert found["high"] == pytest.approx(4.303 * 0.1 / 3**0.5)
+    assert found["high"] == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)  # t of 2 degrees of freedom, from a table
     assert found["low"] == pytest.approx(-found["high"])
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.open_loop import LOST, arrivals, parse_head, summarise
+from benchmarks.load.answers import LOST, parse_head, summarise
+from benchmarks.load.endpoint import MARKER
+from benchmarks.load.open_loop import arrivals
 from tests.torchserve_process import ROOT
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -55,7 +57,7 @@ async def generate(tmp_path: Path, port: int, times: list[float], bodies: list[b
         **plan,
     }
     pipe = asyncio.subprocess.PIPE
-    command = [sys.executable, "-m", "benchmarks.open_loop"]
+    command = [sys.executable, "-m", "benchmarks.load.generator"]
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, cwd=ROOT)
     output, _ = await asyncio.wait_for(process.communicate(json.dumps(document).encode()), 60)
     outcome: dict[str, Any] = json.loads(output)
@@ -85,6 +87,23 @@ def test_statuses_are_kept_apart_and_bodies_arrive(tmp_path: Path) -> None:
         assert outcome["sent"] == 60
         assert {status: each["count"] for status, each in outcome["statuses"].items()} == {"200": 30, "429": 30}
         assert sorted(received) == [b"bad"] * 30 + [b"good"] * 30
+
+    run(test())
+
+
+def test_every_request_carries_its_own_number(tmp_path: Path) -> None:
+    async def test() -> None:
+        received: list[bytes] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while True:
+                received.append(await read_request(reader))
+                writer.write(answer(200))
+
+        async with serving(serve) as port:
+            await generate(tmp_path, port, [number / 200 for number in range(20)], [f"({MARKER})".encode()])
+        assert len(set(received)) == 20
+        assert {len(body) for body in received} == {len(MARKER) + 2}
 
     run(test())
 

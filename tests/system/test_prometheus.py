@@ -13,7 +13,8 @@ import httpx
 import numpy as np
 import pytest
 
-from benchmarks.open_loop import Generator, Plan, arrivals
+from benchmarks.load.generator import Generator, Plan
+from benchmarks.load.open_loop import arrivals
 from service.telemetry.labels import DURATION_BUCKETS
 from tests import images
 from tests.end_to_end.test_images import bars

@@ -1,0 +1,1 @@
+"""What one mechanism of the gateway costs."""

@@ -1,0 +1,1 @@
+"""The machine below a measurement: its folders, its processes, its processor and its allocator."""

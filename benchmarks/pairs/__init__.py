@@ -1,0 +1,1 @@
+"""Two checkouts against each other on one machine, in short alternating turns."""

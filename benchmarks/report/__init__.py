@@ -1,0 +1,1 @@
+"""A run as tables, targets and plots."""

@@ -1,0 +1,1 @@
+"""Which rows a run measures, in which order, and what it keeps of them."""

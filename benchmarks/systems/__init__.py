@@ -1,0 +1,1 @@
+"""The systems under test: torchgate, and the servers that it stands beside."""

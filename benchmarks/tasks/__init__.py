@@ -1,0 +1,1 @@
+"""What one row of the table measures."""
