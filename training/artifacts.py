@@ -21,6 +21,17 @@ VARIANTS: tuple[Variant, ...] = ("fp32", "int8-dynamic", "int8-static")
 ON_REQUEST: tuple[Variant, ...] = ("aoti",)  # made by export where it is told to
 
 
+class Below:
+    """A path below the folder of what has it."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, owner: "Run | Sweep", kind: type) -> Path:
+        """Return the path in the owner's folder."""
+        return owner.folder.joinpath(*self._parts)
+
+
 @dataclass(frozen=True)
 class Run:
     """The folder of one run. It holds everything that the stages hand to each other."""
@@ -32,15 +43,10 @@ class Run:
         """The run's name."""
         return self.folder.resolve().name
 
-    @property
-    def config(self) -> Path:
-        """The options, written by prepare and by each stage that is given others."""
-        return self.folder / "config.json"
-
-    @property
-    def dataset(self) -> Path:
-        """Classes, sizes, channel statistics: the sidecar of the arrays beside it."""
-        return self.folder / "data" / "dataset.json"
+    config = Below("config.json")
+    """The options, written by prepare and by each stage that is given others."""
+    dataset = Below("data", "dataset.json")
+    """Classes, sizes, channel statistics: the sidecar of the arrays beside it."""
 
     def images(self, split: Split) -> Path:
         """Uint8 [N, C, H, W]."""
@@ -50,60 +56,28 @@ class Run:
         """Int64 [N]."""
         return self.folder / "data" / f"{split}-labels.npy"
 
-    @property
-    def weights(self) -> Path:
-        """The state dict of the best epoch."""
-        return self.folder / "weights.pt"
-
-    @property
-    def weights_card(self) -> Path:
-        """The sidecar of the weights: all that is needed to rebuild the model."""
-        return self.folder / "weights.json"
-
-    @property
-    def history(self) -> Path:
-        """One entry per epoch."""
-        return self.folder / "history.json"
-
-    @property
-    def record(self) -> Path:
-        """Config, seed, code, environment, figures and sums of the files: how this run came about, and its state."""
-        return self.folder / "record.json"
-
-    @property
-    def tensorboard(self) -> Path:
-        """Folder of TensorBoard's event files."""
-        return self.folder / "tensorboard"
-
-    @property
-    def mlflow(self) -> Path:
-        """Which run of which MLflow store this one is, where it is followed there."""
-        return self.folder / "mlflow.json"
-
-    @property
-    def validation_confusion_matrix(self) -> Path:
-        """A picture of the validation split under the kept weights."""
-        return self.folder / "confusion-matrix-validation.png"
-
-    @property
-    def learning_curves(self) -> Path:
-        """The history as a picture."""
-        return self.folder / "learning-curves.png"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of what an interrupted training goes on from; see training/engine/checkpoint.py for its names."""
-        return self.folder / "checkpoints"
-
-    @property
-    def training_trace(self) -> Path:
-        """Operators of a few training steps over time, for Perfetto or chrome://tracing."""
-        return self.folder / "training-trace.json"
-
-    @property
-    def training_profile(self) -> Path:
-        """The same steps as a table of operators by time."""
-        return self.folder / "training-profile.txt"
+    weights = Below("weights.pt")
+    """The state dict of the best epoch."""
+    weights_card = Below("weights.json")
+    """The sidecar of the weights: all that is needed to rebuild the model."""
+    history = Below("history.json")
+    """One entry per epoch."""
+    record = Below("record.json")
+    """Config, seed, code, environment, figures and sums of the files: how this run came about, and its state."""
+    tensorboard = Below("tensorboard")
+    """Folder of TensorBoard's event files."""
+    mlflow = Below("mlflow.json")
+    """Which run of which MLflow store this one is, where it is followed there."""
+    validation_confusion_matrix = Below("confusion-matrix-validation.png")
+    """A picture of the validation split under the kept weights."""
+    learning_curves = Below("learning-curves.png")
+    """The history as a picture."""
+    checkpoints = Below("checkpoints")
+    """Folder of what an interrupted training goes on from; see training/engine/checkpoint.py for its names."""
+    training_trace = Below("training-trace.json")
+    """Operators of a few training steps over time, for Perfetto or chrome://tracing."""
+    training_profile = Below("training-profile.txt")
+    """The same steps as a table of operators by time."""
 
     @property
     def qat(self) -> "Run":
@@ -138,30 +112,16 @@ class Run:
         """A picture of the test split."""
         return self.folder / variant / "reliability.png"
 
-    @property
-    def onnx(self) -> Path:
-        """The fp32 graph as ONNX."""
-        return self.folder / "onnx" / "model.onnx"
-
-    @property
-    def onnx_card(self) -> Path:
-        """The sidecar of that file: its parity in ONNX Runtime."""
-        return self.folder / "onnx" / "model.json"
-
-    @property
-    def comparison(self) -> Path:
-        """Size, accuracy and latency of the variants, for programs."""
-        return self.folder / "variants.json"
-
-    @property
-    def comparison_table(self) -> Path:
-        """The same for people."""
-        return self.folder / "variants.md"
-
-    @property
-    def archives(self) -> Path:
-        """The entries that this run's last archive stage added to the model store."""
-        return self.folder / "archives.json"
+    onnx = Below("onnx", "model.onnx")
+    """The fp32 graph as ONNX."""
+    onnx_card = Below("onnx", "model.json")
+    """The sidecar of that file: its parity in ONNX Runtime."""
+    comparison = Below("variants.json")
+    """Size, accuracy and latency of the variants, for programs."""
+    comparison_table = Below("variants.md")
+    """The same for people."""
+    archives = Below("archives.json")
+    """The entries that this run's last archive stage added to the model store."""
 
 
 @dataclass(frozen=True)
@@ -175,34 +135,21 @@ class Sweep:
         """The folder itself as a run that is prepared and no more: it holds the data that the trials share."""
         return Run(self.folder)
 
-    @property
-    def options(self) -> Path:
-        """What was asked for when the sweep was begun."""
-        return self.folder / "options.json"
-
-    @property
-    def study(self) -> Path:
-        """Optuna's SQLite database."""
-        return self.folder / "study.db"
-
-    @property
-    def trials(self) -> Path:
-        """Folder of the trials' runs."""
-        return self.folder / "trials"
+    options = Below("options.json")
+    """What was asked for when the sweep was begun."""
+    study = Below("study.db")
+    """Optuna's SQLite database."""
+    trials = Below("trials")
+    """Folder of the trials' runs."""
 
     def trial(self, number: int) -> Run:
         """The run of a trial; numbers count those that came to an end, from 0."""
         return Run(self.trials / f"{number:03d}")
 
-    @property
-    def summary(self) -> Path:
-        """Every trial with its values and its end, for programs."""
-        return self.folder / "sweep.json"
-
-    @property
-    def table(self) -> Path:
-        """The same for people."""
-        return self.folder / "sweep.md"
+    summary = Below("sweep.json")
+    """Every trial with its values and its end, for programs."""
+    table = Below("sweep.md")
+    """The same for people."""
 
 
 def read_json(path: Path, written_by: str) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Where a run's training images come from: its arrays, or the shards that it was prepared of."""
 
+from typing import Any
+
 import torch
 
 from training.artifacts import Run
@@ -23,26 +25,8 @@ def open_batches(
     Raises SettingError for a setting of the loader that has no meaning there, or a batch too small for its shards.
     """
     config.loader.check_source(is_stream=dataset.stream is not None)
-    if dataset.stream is None:
-        images, labels = load_split(run, "train")
-        return ArrayBatches(
-            images,
-            labels,
-            batch_size=config.batch_size,
-            augment=config.augment,
-            seed=config.seed,
-            shard=shard,
-            num_shards=num_shards,
-            loader=config.loader,
-            device=device,
-        )
-    return StreamBatches(
-        dataset,
-        batch_size=config.batch_size,
-        augment=config.augment,
-        seed=config.seed,
-        shard=shard,
-        num_shards=num_shards,
-        loader=config.loader,
-        device=device,
-    )
+    options: dict[str, Any] = {"batch_size": config.batch_size, "augment": config.augment, "seed": config.seed}
+    options |= {"shard": shard, "num_shards": num_shards, "loader": config.loader, "device": device}
+    if dataset.stream is not None:
+        return StreamBatches(dataset, **options)
+    return ArrayBatches(*load_split(run, "train"), **options)

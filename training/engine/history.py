@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -18,27 +18,12 @@ class EpochRecord:
     seconds: float
 
 
-class Validated(Protocol):
-    """An epoch of any kind of training, with what decides whether its weights are kept."""
-
-    @property
-    def validation_loss(self) -> float:
-        """Mean over the validation images."""
-
-    @property
-    def validation_accuracy(self) -> float:
-        """Part of the validation images that were right."""
-
-
-Epoch = TypeVar("Epoch", bound=Validated)
-
-
-def merit(epoch: Validated) -> tuple[float, float]:
+def merit(epoch: EpochRecord) -> tuple[float, float]:
     """Return what epochs are ranked by, the larger the better: accuracy, among equals loss."""
     return epoch.validation_accuracy, -epoch.validation_loss
 
 
-def best_of(history: Sequence[Epoch]) -> Epoch | None:
+def best_of(history: Sequence[EpochRecord]) -> EpochRecord | None:
     """Return the epoch whose weights are kept, the first among equals; None of an empty history."""
     return max(history, key=merit, default=None)
 

@@ -1,14 +1,7 @@
 """The learning rate over a run."""
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import (
-    CosineAnnealingLR,
-    ExponentialLR,
-    LinearLR,
-    LRScheduler,
-    OneCycleLR,
-    SequentialLR,
-)
+from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LinearLR, LRScheduler, OneCycleLR, SequentialLR
 
 from training.options.config import TrainConfig
 
@@ -19,7 +12,7 @@ LOWEST_MOMENTUM = 0.85 / 0.95  # of the highest, as published for one cycle
 def build_schedule(optimizer: Optimizer, config: TrainConfig, steps_per_epoch: int) -> LRScheduler:
     """Return the schedule of an optimizer whose learning rate is its largest; it is stepped after each of its steps."""
     num_steps = config.epochs * steps_per_epoch
-    num_rising = num_warmup(num_steps, config.warmup)
+    num_rising = max(1, round(config.warmup * num_steps))  # the last of them has the whole rate
     match config.schedule:
         case "cosine":
             # The first cycle of Loshchilov and Hutter 2017 (arXiv 1608.03983), equation 5.
@@ -46,11 +39,6 @@ def build_schedule(optimizer: Optimizer, config: TrainConfig, steps_per_epoch: i
                 base_momentum=LOWEST_MOMENTUM * config.momentum,
                 max_momentum=config.momentum,
             )
-
-
-def num_warmup(num_steps: int, warmup: float) -> int:
-    """Return the steps of a run during which the learning rate rises; the last of them has all of it."""
-    return max(1, round(warmup * num_steps))
 
 
 def _rise(optimizer: Optimizer, num_rising: int) -> LRScheduler:
