@@ -6,11 +6,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from benchmarks.load.endpoint import MARKER, Endpoint
 
 SCRIPT = Path(__file__).with_name("closed_loop.lua")
 # Longer than any server here holds a request; wrk counts what takes longer as an error.
 TIMEOUT_SECONDS = 20
+SETTLE_SECONDS = 60
 
 
 def closed_loop(endpoint: Endpoint, clients: int, seconds: float, core: int | None = None) -> dict[str, Any]:
@@ -44,3 +47,9 @@ def _cpu_seconds() -> float:
     """Return the CPU time of all children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def settle(endpoint: Endpoint) -> None:
+    """Return once one request is answered: what the callers of the last cell left behind is worked off by then."""
+    content = endpoint.bodies[0].read_bytes()
+    httpx.post(endpoint.url, content=content, headers=endpoint.all_headers, timeout=SETTLE_SECONDS).raise_for_status()

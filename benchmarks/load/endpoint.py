@@ -3,9 +3,6 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
-
-SETTLE_SECONDS = 60
 # Wherever this stands, in a header or in a body, the generators put the request's own number, as long as it and in
 # hexadecimal digits: what a proxy and a client's tracing make new for each request. It reads as base64, too.
 MARKER = "requestNumberGoesHere000"
@@ -31,9 +28,3 @@ class Endpoint:
     def all_headers(self) -> dict[str, str]:
         """The headers with the content type among them."""
         return {"Content-Type": self.content_type, **self.headers}
-
-
-def settle(endpoint: Endpoint) -> None:
-    """Return once one request is answered: what the callers of the last cell left behind is worked off by then."""
-    content = endpoint.bodies[0].read_bytes()
-    httpx.post(endpoint.url, content=content, headers=endpoint.all_headers, timeout=SETTLE_SECONDS).raise_for_status()

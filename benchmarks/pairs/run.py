@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks.environment.machine import allocator, machine
 from benchmarks.environment.places import ROOT, WORK
-from benchmarks.load.closed_loop import closed_loop
-from benchmarks.load.endpoint import Endpoint, settle
+from benchmarks.load.closed_loop import closed_loop, settle
+from benchmarks.load.endpoint import Endpoint
 from benchmarks.pairs.cells import Cell, Pair, cells, is_met, pair_of, table
 from benchmarks.pairs.trees import checkout, describe
 from benchmarks.systems.gateway import gateway

@@ -6,8 +6,7 @@
 import itertools
 from contextlib import AbstractContextManager
 
-from benchmarks.load.closed_loop import closed_loop
-from benchmarks.load.endpoint import settle
+from benchmarks.load.closed_loop import closed_loop, settle
 from benchmarks.peers import variables
 from benchmarks.systems.peers import litserve, mosec
 from benchmarks.systems.running import Running

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from benchmarks.load.closed_loop import closed_loop
-from benchmarks.load.endpoint import settle
+from benchmarks.load.closed_loop import closed_loop, settle
 from benchmarks.load.open_loop import open_loop
 from benchmarks.systems.peers import systems
 from benchmarks.tasks.task import Put, Task

@@ -110,16 +110,18 @@ def test_every_request_carries_its_own_number(tmp_path: Path) -> None:
 
 def test_a_stall_is_charged_to_everybody_who_came_meanwhile(tmp_path: Path) -> None:
     async def test() -> None:
-        release = asyncio.Event()
+        begun, release = asyncio.Event(), asyncio.Event()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while True:
                 await read_request(reader)
+                begun.set()
                 await release.wait()
                 writer.write(answer(200))
 
         async def let_go() -> None:
-            await asyncio.sleep(1.0)  # the stall itself
+            await begun.wait()
+            await asyncio.sleep(0.6)  # the stall itself
             release.set()
 
         async with serving(serve) as port:
