@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from service.domain.backend import Ranking, Target
-from service.monitoring.prediction_log.columns import predictions, warm_up
 from service.monitoring.prediction_log.log import ParquetLog
+from service.monitoring.prediction_log.parquet import predictions, warm_up
 from service.monitoring.prediction_log.records import Answered, NoLog, PredictionLog
 from service.monitoring.signed_ids import PredictionIds, target_bytes
 from service.telemetry.metrics import Metrics
@@ -22,9 +22,9 @@ TARGET = Target("digits", "1.0")
 
 def run_prediction_log() -> None:
     """Print what a row costs, and where."""
-    receipts = PredictionIds()
-    receipts.use(b"k" * 32)
-    ids = [receipts.issue(target_bytes(TARGET), [7]) for _ in range(NUM_ROWS)]
+    prediction_ids = PredictionIds()
+    prediction_ids.use(b"k" * 32)
+    ids = [prediction_ids.issue(target_bytes(TARGET), [7]) for _ in range(NUM_ROWS)]
     warm_up()
     with tempfile.TemporaryDirectory() as name:
         nowhere = Path(name) / "log"
