@@ -31,8 +31,8 @@ VERSIONS = ("1.0", "1.1", "1.2")
 def run_routing() -> int:
     """Print the time of each way, and return 1 if one takes longer than it may."""
     fleet, registry = _served()
-    router, receipts = Router(fleet, registry, None), PredictionIds()
-    receipts.use(b"k" * 32)
+    router, prediction_ids = Router(fleet, registry, None), PredictionIds()
+    prediction_ids.use(b"k" * 32)
     shadows = Shadows(fleet, registry, Metrics(), 1000)
     state = registry.models["digits"]
     split = Policy.all_to("1.0").reweighed({"1.0": 70, "1.1": 20, "1.2": 10})
@@ -47,7 +47,7 @@ def run_routing() -> int:
         ("three versions, no key", split, lambda: router.route(None, None, None, {})),
         ("three versions, by key", split, lambda: router.route(None, None, None, keyed)),
         ("choice of shadows: none", split, lambda: shadows.chosen(primary)),
-        ("signed id of the answer", split, lambda: receipts.issue(primary.target_bytes, [7])),
+        ("signed id of the answer", split, lambda: prediction_ids.issue(primary.target_bytes, [7])),
     ):
         registry.models = {"digits": state.directed(policy)}
         times = [_us_per_call(cast("Callable[[], object]", call)) for _ in range(REPEATS)]

@@ -9,9 +9,9 @@ import time
 from service.domain.backend import BatchAnswer, Ranking, Target
 from service.domain.contract import Contract, Reference
 from service.monitoring.drift import DriftLimits
-from service.monitoring.drift_monitor import PAUSE_SECONDS, Quality
+from service.monitoring.drift_monitor import PAUSE_SECONDS, DriftMonitor
 from service.telemetry.metrics import Metrics
-from service.telemetry.version_metrics import QualityMetrics
+from service.telemetry.version_metrics import DriftMetrics
 
 NUM_PASSES = 2000
 REPEATS = 15
@@ -32,8 +32,8 @@ async def _us_per_image(num_images: int, batch_size: int) -> float:
     edges = (0.0, *(1 / (1 + math.exp(-step / 2)) for step in range(-14, 29)), 1.0)
     reference = Reference((1 / NUM_CLASSES,) * NUM_CLASSES, edges, (10,) * (len(edges) - 1))
     contract = Contract(target.model, target.version, classes, "", 0.0, (), {}, reference)
-    metrics = QualityMetrics(Metrics(), target, classes)
-    quality = Quality(target, contract, DriftLimits(1000, 100.0, 1.0), metrics)
+    metrics = DriftMetrics(Metrics(), target, classes)
+    monitor = DriftMonitor(target, contract, DriftLimits(1000, 100.0, 1.0), metrics)
     draw = random.Random(0)  # noqa: S311 - made-up answers
     batches = [
         BatchAnswer([_answer(draw) for _ in range(batch_size)], 0.0, 0.0) for _ in range(num_images // batch_size)
@@ -41,8 +41,8 @@ async def _us_per_image(num_images: int, batch_size: int) -> float:
     started = time.process_time()
     for _ in range(NUM_PASSES):
         for batch in batches:
-            quality.take(batch)
-        quality.count()
+            monitor.take(batch)
+        monitor.count()
     return (time.process_time() - started) / NUM_PASSES / num_images * 1e6
 
 
