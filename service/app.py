@@ -54,7 +54,7 @@ from service.telemetry.tracing import NoTracing, Tracing
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions loaded, shows what is going on."
-RECEIPTS = "receipts"  # the name of the key that signs the ids of answers
+PREDICTION_ID_KEY = "prediction-ids"  # the name of the key that signs them, in the database
 
 
 def create_app(
@@ -75,7 +75,7 @@ def create_app(
         StateStore(database, gateway_name),
         settings.database_poll_seconds,
         PolicyMetrics(metrics),
-        on_open=lambda: prediction_ids.use(ledger.secret(RECEIPTS)),
+        on_open=lambda: prediction_ids.use(ledger.secret(PREDICTION_ID_KEY)),
     )
     reconciler = Reconciler(settings, backend, control, registry, Membership(ledger, gateway_name), metrics)
     router = Router(reconciler, registry, settings.default_model)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 NUM_BLOCKS = 10
 
-Answer = tuple[int, float]
+TopClass = tuple[int, float]
 """An image's most probable class and its probability."""
 
 
@@ -16,15 +16,15 @@ Answer = tuple[int, float]
 class _Block:
     class_counts: list[int]
     confidence_counts: list[int]
-    begun: float = 0.0  # when the first was counted
+    begun: float = 0.0  # when its first answer was counted
     num_items: int = 0
 
 
 class AnswerWindow:
-    """Slides by a tenth of its size: memory for ten blocks of counts, and two additions for each answer.
+    """A sliding window that moves by a tenth of its size. It keeps ten blocks of counts.
 
-    `confidence_counts[i]` is how many lie from `edges[i]` up to, not including, `edges[i + 1]`; what is beyond the
-    last edges counts in the bins next to them.
+    `confidence_counts[i]` counts from `edges[i]` up to, not including, `edges[i + 1]`. Values beyond the edges
+    count in the first and the last bin.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class AnswerWindow:
         self.num_items = 0
         self._filling = self._new_block()
 
-    def add(self, answers: Sequence[Answer]) -> bool:
-        """Count answers, and tell whether the window has moved: it does with every tenth of its size."""
+    def add(self, answers: Sequence[TopClass]) -> bool:
+        """Count answers. Return whether the window has moved, as it does with every tenth of its size."""
         has_moved = False
         begin = 0
         while begin < len(answers):
@@ -62,12 +62,12 @@ class AnswerWindow:
 
     @property
     def num_filling(self) -> int:
-        """Return how many answers wait for a block to be full."""
+        """Return the number of answers in the block that is not full yet."""
         return self._filling.num_items
 
     @property
     def seconds(self) -> float:
-        """Return how long ago the first of its answers came."""
+        """Return the age of the window's first answer."""
         return self._clock() - self._blocks[0].begun if self._blocks else 0.0
 
     def _move(self) -> None:

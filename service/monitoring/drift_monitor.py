@@ -1,4 +1,4 @@
-"""What one version's answers say of it, looked at after they went out: classes, confidences, and whether they drift."""
+"""Watches one version's answers, after they went out, for drift from its contract."""
 
 import asyncio
 import logging
@@ -7,52 +7,52 @@ from typing import Literal
 
 from service.domain.backend import BatchAnswer, ItemResult, Ranking, Target
 from service.domain.contract import Contract
-from service.monitoring.answer_window import NUM_BLOCKS, Answer, AnswerWindow
+from service.monitoring.answer_window import NUM_BLOCKS, AnswerWindow, TopClass
 from service.monitoring.drift import Drift, DriftLimits, Score
-from service.telemetry.version_metrics import QualityMetrics
+from service.telemetry.version_metrics import DriftMetrics
 
 logger = logging.getLogger(__name__)
 
 DriftState = Literal["ok", "drifting", "unknown"]
 
-# Answers are counted together that came within so long: a pass over many takes less for each of them.
+# Answers of this time are counted together, which is cheaper for each.
 PAUSE_SECONDS = 0.05
-# Blocks of the window without which there is no score.
+# Blocks of the window that a score needs.
 LEAST_BLOCKS = 2
-# A drift has ended when every score is below so much of its threshold: one at the edge must not fill the log.
+# A drift ends when every score is below this share of its threshold, so that one at the edge does not fill the log.
 CALM = 0.8
 
 
-class Quality:
-    """Counts a version's answers, copies for shadows included, and compares the last ones with its contract."""
+class DriftMonitor:
+    """Counts a version's answers, shadow traffic included, and compares the last ones with its contract's reference."""
 
-    def __init__(self, target: Target, contract: Contract, limits: DriftLimits, metrics: QualityMetrics) -> None:
+    def __init__(self, target: Target, contract: Contract, limits: DriftLimits, metrics: DriftMetrics) -> None:
         reference = contract.reference
         self._target = target
         self._num_classes = len(contract.classes)
         self._metrics = metrics
         self._drift = None if reference is None else Drift(reference, limits)
         self._least_items = limits.window_items // NUM_BLOCKS * LEAST_BLOCKS
-        self._waiting: list[Sequence[ItemResult]] = []
+        self._uncounted: list[Sequence[ItemResult]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_drifting = False
         self.window = AnswerWindow(len(contract.classes), reference.edges if reference else (), limits.window_items)
         self.scores: tuple[Score, ...] = ()  # none before there are enough answers
 
     def take(self, answer: BatchAnswer) -> None:
-        """Have a batch's answers counted, a moment later."""
-        self._waiting.append(answer.results)
+        """Record a batch's answers; they are counted a moment later."""
+        self._uncounted.append(answer.results)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self.count)
 
     def count(self) -> None:
-        """Count what was taken."""
+        """Count the recorded answers now."""
         self._stop_timer()
-        waiting, self._waiting = self._waiting, []
-        best: list[Answer] = [
-            result.top_k[0] for results in waiting for result in results if isinstance(result, Ranking)
+        uncounted, self._uncounted = self._uncounted, []
+        best: list[TopClass] = [
+            result.top_k[0] for results in uncounted for result in results if isinstance(result, Ranking)
         ]
-        # A class that the contract does not have was no answer: its caller got a 500.
+        # The contract may lack the class; that caller got a 500.
         answers = [each for each in best if each[0] < self._num_classes]
         if answers:
             self._metrics.count(answers)
@@ -60,20 +60,20 @@ class Quality:
                 self._compare()
 
     def close(self) -> None:
-        """Count nothing more."""
+        """Stop counting."""
         self._stop_timer()
-        self._waiting = []
+        self._uncounted = []
 
     @property
     def state(self) -> DriftState:
-        """Return whether the last answers are of the reference's kind."""
+        """Return whether the last answers drift from the reference."""
         if not self.scores:
             return "unknown"
         return "drifting" if self._is_drifting else "ok"
 
     @property
     def reason(self) -> str:
-        """Return why there is no score; empty if there is."""
+        """Return why there is no score, or nothing if there is one."""
         if self._drift is None:
             return "the contract has no reference to compare with"
         if not self.scores:

@@ -1,7 +1,7 @@
-"""Ids of answers that prove what was answered, so that feedback needs nothing kept for each prediction.
+"""Signed prediction ids: an id proves its answer, so that feedback needs no stored predictions.
 
-An id is hexadecimal: 4 bytes of time, 6 that tell answers apart, the version's name, two bytes for each image's class,
-and a signature (keyed BLAKE2b, RFC 7693).
+An id is hexadecimal: 4 bytes of time, 6 random ones, the version's name, two bytes for each image's class, and a
+signature (keyed BLAKE2b, RFC 7693).
 """
 
 import hmac
@@ -17,44 +17,44 @@ from service.domain.backend import Target
 TIME_BYTES = 4
 RANDOM_BYTES = 6
 SIGNATURE_BYTES = 12
-NO_CLASS = 0xFFFF  # of an image that has no prediction
+NO_CLASS = 0xFFFF  # of an image without a prediction
 LONGEST_ID = 4096
-ONE_CLASS = struct.Struct(">H")  # of the usual answer: packed in a quarter of the time
+ONE_CLASS = struct.Struct(">H")  # packs the usual answer in a quarter of the time
 
 
 class PredictionIdInvalid(ValueError):
-    """The id was not made with this key."""
+    """The id was not signed with this key."""
 
 
 @dataclass(frozen=True)
 class PredictionId:
-    """What an id says of its answer."""
+    """The content of an id."""
 
     target: Target
     issued_at: int  # seconds since 1970
-    classes: Sequence[int | None]  # of each image the index of its class, None where it has none
+    classes: Sequence[int | None]  # one index for each image; None without a prediction
 
 
 def target_bytes(target: Target) -> bytes:
-    """Return a version's name as ids have it; made once, since every answer needs it."""
+    """Return a version's name as it is in ids. Make it once: every answer needs it."""
     return b"%b\0%b\0" % (target.model.encode(), target.version.encode())
 
 
 class PredictionIds:
-    """Issues ids and reads them back; the key is set once the database has told it."""
+    """Issues and reads ids. The key is set once the database is open."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._signer = blake2b(digest_size=SIGNATURE_BYTES)
-        # Seeded by the system once; asking it for every id is a system call each.
-        self._random = random.Random()  # noqa: S311 - it is the signature that cannot be guessed
+        # Seeded once: the system's own generator is a system call for each id.
+        self._random = random.Random()  # noqa: S311 - the signature protects the id
 
     def use(self, key: bytes) -> None:
         """Sign with `key` from now on."""
         self._signer = blake2b(digest_size=SIGNATURE_BYTES, key=key)
 
     def issue(self, name: bytes, classes: Sequence[int]) -> str:
-        """Return the id of an answer; `name` is its version's, and NO_CLASS stands for an image without a class."""
+        """Return the id of an answer of the version `name`; NO_CLASS stands for an image without a class."""
         payload = (
             int(self._clock()).to_bytes(TIME_BYTES)
             + self._random.getrandbits(8 * RANDOM_BYTES).to_bytes(RANDOM_BYTES)
@@ -64,17 +64,17 @@ class PredictionIds:
         return (payload + self._signature(payload)).hex()
 
     def read(self, text: str) -> PredictionId:
-        """Return what an id says.
+        """Return the content of an id.
 
         Raises:
-            PredictionIdInvalid: it is none of ours.
+            PredictionIdInvalid: it was not signed with this key.
         """
         try:
             signed = bytes.fromhex(text[:LONGEST_ID])
         except ValueError as error:
             raise PredictionIdInvalid from error
         payload, signature = signed[:-SIGNATURE_BYTES], signed[-SIGNATURE_BYTES:]
-        # Reading passes over spaces and capitals: one answer would have many ids.
+        # fromhex() accepts spaces and capitals. They would give one answer many ids.
         if text != signed.hex() or not hmac.compare_digest(signature, self._signature(payload)):
             raise PredictionIdInvalid
         model, version, packed = payload[TIME_BYTES + RANDOM_BYTES :].split(b"\0", 2)
@@ -83,6 +83,6 @@ class PredictionIds:
         return PredictionId(Target(model.decode(), version.decode()), int.from_bytes(payload[:TIME_BYTES]), classes)
 
     def _signature(self, payload: bytes) -> bytes:
-        signer = self._signer.copy()  # cheaper than to begin with the key each time
+        signer = self._signer.copy()  # cheaper than to hash the key each time
         signer.update(payload)
         return signer.digest()

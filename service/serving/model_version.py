@@ -14,7 +14,7 @@ from service.domain.archive import Archive
 from service.domain.backend import Backend, BatchOptions, ItemError, ModelControl, ProbabilityVector, VersionStatus
 from service.domain.contract import Contract
 from service.errors.gateway import AlreadyRegistered, BackendUnavailable, NotReady
-from service.monitoring.drift_monitor import Quality
+from service.monitoring.drift_monitor import DriftMonitor
 from service.monitoring.signed_ids import target_bytes
 from service.telemetry.version_metrics import VersionMetrics
 
@@ -72,7 +72,7 @@ class ModelVersion:
         self.retry_at = 0.0  # time.monotonic(); after a load that failed
         self.resize_at = 0.0  # time.monotonic(); after somebody else's scaling was undone
         self.counts = RequestCounts()
-        self.quality: Quality | None = None  # from when the contract is known
+        self.quality: DriftMonitor | None = None  # from when the contract is known
         self.num_workers = num_workers  # that are wanted
         self.num_workers_used = 0  # that the batcher reckons with
         self.moving = asyncio.Lock()  # held while it is loaded, scaled or unloaded

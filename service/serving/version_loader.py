@@ -13,10 +13,10 @@ from service.domain.backend import Backend, ModelControl, Target, VersionStatus
 from service.domain.contract import Contract
 from service.errors.gateway import BackendError
 from service.monitoring.drift import DriftLimits
-from service.monitoring.drift_monitor import Quality
+from service.monitoring.drift_monitor import DriftMonitor
 from service.serving.model_version import ModelVersion
 from service.telemetry.metrics import Metrics
-from service.telemetry.version_metrics import QualityMetrics, VersionMetrics
+from service.telemetry.version_metrics import DriftMetrics, VersionMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -127,8 +127,8 @@ class Lifecycle:
         limits = DriftLimits(
             settings.drift_window_items, settings.drift_class_threshold, settings.drift_confidence_threshold
         )
-        metrics = QualityMetrics(self._metrics, target, contract.classes)
-        model_version.quality = Quality(target, contract, limits, metrics)
+        metrics = DriftMetrics(self._metrics, target, contract.classes)
+        model_version.quality = DriftMonitor(target, contract, limits, metrics)
         model_version.batcher.watch = model_version.quality.take
         if contract.reference is None:
             logger.info("%s: its contract has no reference, so drift is not measured", target)

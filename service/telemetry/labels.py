@@ -1,9 +1,9 @@
-"""What the metrics' labels may say, closed sets all, and the edges of their histograms."""
+"""The closed sets of the metrics' label values, and the histograms' buckets."""
 
 from collections.abc import Mapping
 from typing import Literal
 
-VERSION = ("model", "version")  # the first labels of all that is counted for each version
+VERSION = ("model", "version")  # the first labels of each metric that is kept by version
 DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10)
 QUEUE_BUCKETS = (0.0005, *DURATION_BUCKETS)
 BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -17,11 +17,11 @@ ShadowOutcome = Literal["compared", "failed", "shed"]
 SHADOW_RESULTS = ("same", "different")
 DIFFERENCE_BUCKETS = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.1, 0.25, 0.5, 1)
 LATENCY_DIFFERENCE_BUCKETS = (-1, -0.1, -0.025, -0.01, -0.0025, 0, 0.0025, 0.01, 0.025, 0.1, 1)
-# A good model is nearly certain nearly always, so the edges are dense there.
+# Dense near 1, where a good model's confidences are.
 CONFIDENCE_BUCKETS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999, 1)
 CIRCUIT_STATES: Mapping[CircuitState, int] = {"closed": 0, "half_open": 1, "open": 2}
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# Of POST /predict, there from the start: a rate over a window misses what a counter had when it first appeared.
+# POST /predict exports these from the start: a rate misses the value that a counter first appears with.
 PREDICT_CODES = ("200", "429", "500", "503", "504")
-# What TorchServe calls the states of its workers, lower case; anything else is counted as other.
+# TorchServe's names, in lower case; any other state counts as other.
 WORKER_STATES = ("ready", "loading", "unloading", "stopped", "other")

@@ -1,52 +1,33 @@
-"""Spans to an OpenTelemetry collector: gathered on the event loop, turned into OTLP and sent on a thread.
+"""Sends spans to an OpenTelemetry collector through the SDK's batch processor and exporter.
 
-What the collector does, or does not do, delays no request: the queue is bounded, and what it does not hold is dropped
-and counted. OpenTelemetry's exporter sends them; its tracer's spans would cost more than the rest of a request.
+The event loop only queues spans; the SDK's thread converts, encodes and sends them. The collector never delays a
+request: the queue is bounded, and spans that do not fit are dropped and counted.
 """
 
 import asyncio
-import logging
-import threading
 import time
-from collections import deque
 from collections.abc import Sequence
-from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, cast
+from typing import cast
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource as WireResource
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Status
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from service.config.settings import Settings
 from service.telemetry.metrics import Metrics
-from service.telemetry.trace_context import SAMPLED
 from service.telemetry.tracing import OpenSpan, Sampler, Span
 
-logger = logging.getLogger(__name__)
-
-MOST_WAITING = 8192
+MOST_QUEUED = 8192
 MOST_IN_EXPORT = 512
 GATHER_SECONDS = 1.0
-# After a failure, which has taken the exporter's own patience (OTEL_EXPORTER_OTLP_TIMEOUT, 10 s) unless it was clear.
-PAUSE_SECONDS = 5.0
 FLUSH_SECONDS = 3.0
-KINDS = {
-    "server": WireSpan.SPAN_KIND_SERVER,
-    "client": WireSpan.SPAN_KIND_CLIENT,
-    "internal": WireSpan.SPAN_KIND_INTERNAL,
-}
-# Beside the W3C's flags, whether the parent is in another process (OTLP's SpanFlags).
-PARENT_IS_KNOWN = 0x100
-PARENT_IS_REMOTE = 0x200
+KINDS = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
+SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 CLOCK_STEP_NS = 1_000_000
-MAX_CACHED_PAIRS = 4096
 
 
 class OtlpTracing:
@@ -55,15 +36,10 @@ class OtlpTracing:
     def __init__(self, settings: Settings, metrics: Metrics, gateway_name: str) -> None:
         self._endpoint = settings.tracing_endpoint
         self._gateway_name = gateway_name
-        self._exported, self._dropped, self._failed = (
-            metrics.trace_spans.labels(result) for result in ("exported", "dropped", "failed")
-        )
-        self.begin = Sampler(settings.tracing_sample_ratio, self._take).begin
-        self._waiting: deque[Span] = deque()
-        self._has_some = threading.Event()
-        self._is_urgent = threading.Event()  # many wait, or it is to end
-        self._is_closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
+        self._metrics = metrics
+        self._dropped = metrics.trace_spans.labels("dropped")
+        self.begin = Sampler(settings.tracing_sample_ratio, self._queue).begin
+        self._num_queued = 0
 
     def start(self) -> None:
         """Begin to export.
@@ -72,138 +48,109 @@ class OtlpTracing:
             ValueError: one of OpenTelemetry's own variables is wrong.
         """
         try:
-            self._exporter = _Exporter(self._endpoint, _Encoder(self._gateway_name))
-        except Exception as error:  # of its own kinds, some; the variables are the only thing that it could mind
+            exporter = OTLPSpanExporter(self._endpoint, insecure=self._endpoint.startswith("http:"))
+        except Exception as error:  # of several types; only the variables can be wrong
             raise ValueError(f"one of OTEL_EXPORTER_OTLP_*: {error}") from error
-        self._thread.start()
+        self._exporter = _CountingExporter(exporter, _Converter(self._gateway_name), self._metrics)
+        self._processor = BatchSpanProcessor(self._exporter, MOST_QUEUED, GATHER_SECONDS * 1000, MOST_IN_EXPORT)
 
     async def close(self) -> None:
-        """Export what waits, but not for longer than FLUSH_SECONDS; then let go of the collector."""
-        self._is_closing.set()
-        self._is_urgent.set()
-        self._has_some.set()
-        await asyncio.to_thread(self._thread.join, FLUSH_SECONDS)
-        await asyncio.to_thread(self._exporter.shutdown)  # ends an export that goes on
-        await asyncio.to_thread(self._thread.join, 1)
-        if self._waiting:
-            logger.warning("%d spans were not exported before the end", len(self._waiting))
-            self._dropped.inc(len(self._waiting))
+        """Export the queued spans for at most FLUSH_SECONDS, then disconnect."""
+        flush = asyncio.create_task(asyncio.to_thread(self._processor.shutdown))
+        await asyncio.wait({flush}, timeout=FLUSH_SECONDS)
+        if not flush.done():  # the SDK would wait for 30 s
+            await asyncio.to_thread(self._exporter.shutdown)
+        await flush
 
-    def _take(self, span: Span) -> None:
-        if len(self._waiting) >= MOST_WAITING:
+    def _queue(self, span: Span) -> None:
+        # The SDK's queue would drop its oldest span without a count.
+        if self._num_queued - self._exporter.num_taken >= MOST_QUEUED:
             self._dropped.inc()
             return
-        self._waiting.append(span)
-        if len(self._waiting) == 1:
-            self._has_some.set()
-        elif len(self._waiting) == MOST_IN_EXPORT:
-            self._is_urgent.set()
+        self._num_queued += 1
+        self._processor.on_end(cast("ReadableSpan", _Queued(span)))
 
-    # On the thread
 
-    def _run(self) -> None:
-        while True:
-            self._has_some.wait()
-            self._is_urgent.wait(GATHER_SECONDS)
-            self._has_some.clear()
-            self._is_urgent.clear()
-            while self._waiting:
-                is_last_try = self._is_closing.is_set()
-                if self._export([self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_EXPORT))]):
-                    continue
-                if is_last_try:
-                    return
-                self._is_closing.wait(PAUSE_SECONDS)
-            if self._is_closing.is_set():
-                return
+class _Queued:
+    """A span in the SDK's queue, which only asks whether it is sampled. The exporter's thread converts it."""
 
-    def _export(self, spans: Sequence[Span]) -> bool:
+    __slots__ = ("span",)
+    context = SpanContext(1, 1, is_remote=False, trace_flags=SAMPLED)
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+
+
+class _CountingExporter(SpanExporter):
+    """Converts spans, exports them, and counts how that ended. Runs on the SDK's thread."""
+
+    def __init__(self, exporter: OTLPSpanExporter, converter: "_Converter", metrics: Metrics) -> None:
+        self._exporter = exporter
+        self._converter = converter
+        self._exported, self._failed = (metrics.trace_spans.labels(result) for result in ("exported", "failed"))
+        self._is_shut_down = False
+        self.num_taken = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export spans from the SDK's queue."""
+        self.num_taken += len(spans)
+        result = SpanExportResult.FAILURE
         try:
-            result = self._exporter.export(cast("Sequence[ReadableSpan]", spans))
-        except Exception:  # the one thread that must survive whatever it meets; the cause is in the log
-            logger.exception("spans could not be exported")
-            result = SpanExportResult.FAILURE
-        is_done = result is SpanExportResult.SUCCESS
-        (self._exported if is_done else self._failed).inc(len(spans))
-        return is_done
+            queued = cast("Sequence[_Queued]", spans)
+            result = self._exporter.export(self._converter.convert([each.span for each in queued]))
+        finally:
+            (self._exported if result is SpanExportResult.SUCCESS else self._failed).inc(len(spans))
+        return result
+
+    def shutdown(self) -> None:
+        """End the export in progress; later ones fail at once."""
+        if not self._is_shut_down:
+            self._is_shut_down = True
+            self._exporter.shutdown()
 
 
-class _Exporter(OTLPSpanExporter):
-    """OpenTelemetry's exporter with an encoder of our own: it takes a third as long."""
-
-    def __init__(self, endpoint: str, encoder: "_Encoder") -> None:
-        super().__init__(endpoint, insecure=endpoint.startswith("http:"))
-        self._encoder = encoder
-
-    def _translate_data(self, data: Sequence[Any]) -> ExportTraceServiceRequest:
-        return self._encoder.encode(data)
-
-
-class _Encoder:
-    """Writes spans as OTLP (https://opentelemetry.io/docs/specs/otlp/), with times of day."""
+class _Converter:
+    """Converts spans to the SDK's, with wall-clock times."""
 
     def __init__(self, gateway_name: str) -> None:
         gateway = {"service.name": "torchgate", "service.version": version("torchgate")}
-        # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before.
+        # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override these.
         given = OTELResourceDetector().detect()
-        resource = Resource.create({**gateway, "service.instance.id": gateway_name}).merge(given)
-        self._resource = WireResource(
-            attributes=[_pair(name, str(value)) for name, value in resource.attributes.items()]
-        )
-        self._scope = InstrumentationScope(name="torchgate", version=version("torchgate"))
+        self._resource = Resource.create({**gateway, "service.instance.id": gateway_name}).merge(given)
+        self._scope = InstrumentationScope("torchgate", version("torchgate"))
         self._offset_ns = 0
 
-    def encode(self, spans: Sequence[Span]) -> ExportTraceServiceRequest:
-        """Return the message that says them all."""
+    def convert(self, spans: Sequence[Span]) -> Sequence[ReadableSpan]:
+        """Return the spans as the SDK's exporter takes them."""
         offset_ns = time.time_ns() - time.monotonic_ns()
-        # One offset for all spans of a trace, unless the clock was set: else children would begin before their parents.
+        # All spans of a trace share one offset unless the clock was set. Otherwise children would begin before parents.
         if abs(offset_ns - self._offset_ns) > CLOCK_STEP_NS:
             self._offset_ns = offset_ns
-        scoped = ScopeSpans(scope=self._scope, spans=[self._wire(span) for span in spans])
-        return ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=self._resource, scope_spans=[scoped])])
+        return [self._convert(span) for span in spans]
 
-    def _wire(self, span: Span) -> WireSpan:
-        context = span.context
-        wire = WireSpan(
-            trace_id=bytes.fromhex(context.trace_id),
-            span_id=bytes.fromhex(context.span_id),
-            trace_state=context.state,
-            name=span.name,
-            kind=KINDS[span.kind],
-            flags=SAMPLED | PARENT_IS_KNOWN | (PARENT_IS_REMOTE if context.has_remote_parent else 0),
-            start_time_unix_nano=self._at(span.started),
-            end_time_unix_nano=self._at(span.ended),
-            attributes=[_pair(name, value) for name, value in span.attributes.items()],
-        )
+    def _convert(self, span: Span) -> ReadableSpan:
+        context, parent = span.context, None
         if context.parent_id is not None:
-            wire.parent_span_id = bytes.fromhex(context.parent_id)
-        for link in span.links:
-            wire.links.append(_link(link))
-        if span.error is not None:
-            wire.status.code = Status.STATUS_CODE_ERROR
-            wire.attributes.append(_cached_pair("error.type", span.error))
-        return wire
+            parent = SpanContext(int(context.trace_id, 16), int(context.parent_id, 16), context.has_remote_parent)
+        attributes = span.attributes if span.error is None else {**span.attributes, "error.type": span.error}
+        return ReadableSpan(
+            span.name,
+            _context(context),
+            parent,
+            self._resource,
+            attributes,
+            links=[Link(_context(link)) for link in span.links],
+            kind=KINDS[span.kind],
+            status=Status(StatusCode.UNSET if span.error is None else StatusCode.ERROR),
+            start_time=self._at(span.started),
+            end_time=self._at(span.ended),
+            instrumentation_scope=self._scope,
+        )
 
     def _at(self, seconds: float) -> int:
         return self._offset_ns + round(seconds * 1e9)
 
 
-def _link(span: OpenSpan) -> WireSpan.Link:
-    return WireSpan.Link(
-        trace_id=bytes.fromhex(span.trace_id),
-        span_id=bytes.fromhex(span.span_id),
-        trace_state=span.state,
-        flags=SAMPLED | PARENT_IS_KNOWN,
-    )
-
-
-def _pair(name: str, value: str | int | float) -> KeyValue:
-    if isinstance(value, float):
-        return KeyValue(key=name, value=AnyValue(double_value=value))
-    return _cached_pair(name, value)
-
-
-@lru_cache(MAX_CACHED_PAIRS)  # most are the same for every request
-def _cached_pair(name: str, value: str | int) -> KeyValue:
-    said = AnyValue(string_value=value) if isinstance(value, str) else AnyValue(int_value=value)
-    return KeyValue(key=name, value=said)
+def _context(span: OpenSpan) -> SpanContext:
+    state = TraceState.from_header([span.state]) if span.state else None
+    return SpanContext(int(span.trace_id, 16), int(span.span_id, 16), False, SAMPLED, state)

@@ -1,4 +1,4 @@
-"""Spans: what was done for one request, from when to when, and for whom. Where they go is behind `Tracing`."""
+"""Spans of requests, and the protocol `Tracing` that samples and exports them."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ _ids = random.Random()  # noqa: S311 - ids tell spans apart, and are no secret
 
 @dataclass(slots=True, eq=False)
 class OpenSpan:
-    """A span that has begun and is recorded when it ends."""
+    """A span in progress."""
 
     trace_id: str
     span_id: str
@@ -22,14 +22,14 @@ class OpenSpan:
     has_remote_parent: bool
     state: str
     _sink: "Callable[[Span], None]"
-    attributes: Attributes | None = None  # that are known before it ends
+    attributes: Attributes | None = None  # those known before it ends
 
     def child(self) -> "OpenSpan":
         """Begin a span inside this one."""
         return OpenSpan(self.trace_id, _new_span_id(), self.span_id, False, self.state, self._sink)
 
     def headers(self) -> Sequence[tuple[str, str]]:
-        """Return the headers that tell a server of this span."""
+        """Return the headers that make this span the parent of a server's spans."""
         parent = ("traceparent", write_parent(self.trace_id, self.span_id))
         return (parent, ("tracestate", self.state)) if self.state else (parent,)
 
@@ -43,13 +43,13 @@ class OpenSpan:
         links: "Sequence[OpenSpan]" = (),
         error: str | None = None,
     ) -> None:
-        """Record it; times are time.monotonic()'s, and `error` is a code where it failed."""
+        """Record the span. Times are time.monotonic()'s; `error` is the code of a failure."""
         self._sink(Span(self, name, kind, started, ended, attributes, links, error))
 
 
 @dataclass(slots=True, eq=False)  # frozen ones take four times as long to make
 class Span:
-    """A span that has ended."""
+    """A completed span."""
 
     context: OpenSpan
     name: str
@@ -62,16 +62,16 @@ class Span:
 
 
 class Tracing(Protocol):
-    """Decides which requests are recorded, and takes their spans."""
+    """Samples requests and exports their spans."""
 
     def start(self) -> None:
-        """Get ready to take spans."""
+        """Get ready for spans."""
 
     def begin(self, given: TraceContext | None) -> OpenSpan | None:
-        """Return the span of a request that came with the context `given`; None if it is not recorded."""
+        """Begin the span of a request whose caller sent the context `given`. Return None if it is not recorded."""
 
     async def close(self) -> None:
-        """Hand on what has been taken, within a few seconds."""
+        """Export the recorded spans, within a few seconds."""
 
 
 class NoTracing:
@@ -89,14 +89,14 @@ class NoTracing:
 
 
 class Sampler:
-    """Does as the caller decided, and takes a share of the requests whose caller decided nothing (parent-based)."""
+    """Follows the caller's decision; records a share of the requests whose caller made none (parent-based)."""
 
     def __init__(self, ratio: float, sink: Callable[[Span], None]) -> None:
         self._ratio = ratio
         self._sink = sink
 
     def begin(self, given: TraceContext | None) -> OpenSpan | None:
-        """Return the span of a request; None if it is not recorded."""
+        """Begin the span of a request. Return None if it is not recorded."""
         if given is not None:
             if not given.is_sampled:
                 return None

@@ -1,4 +1,4 @@
-"""One version's part of the metrics, with its labels bound, so that a request looks nothing up."""
+"""One version's metrics with their labels bound, so that a request looks nothing up."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from service.telemetry.metrics import Metrics
 
 
 class ShadowMetrics:
-    """The children of the metrics of one version's copies of another's requests."""
+    """The shadow metrics of one version, for the requests of one primary."""
 
     def __init__(self, metrics: Metrics, shadow: Target, primary: str) -> None:
         labels = (shadow.model, shadow.version, primary)
@@ -32,8 +32,8 @@ class ShadowMetrics:
         self.latency = metrics.shadow_latency.labels(*labels)
 
 
-class QualityMetrics:
-    """The children of the metrics of one version's answers."""
+class DriftMetrics:
+    """The metrics of one version's answers and their drift."""
 
     def __init__(self, metrics: Metrics, target: Target, classes: Sequence[str]) -> None:
         self._labels = (target.model, target.version)
@@ -56,7 +56,7 @@ class QualityMetrics:
 
 
 class Durations(dict[Outcome, QuickHistogram]):
-    """Histograms by outcome, each made when the first such request ends: one is 18 series, and most never happen."""
+    """Histograms by outcome, each made for its first request: one has 18 series, and most outcomes never happen."""
 
     def __init__(self, histogram: QuickHistogram, labels: tuple[str, str]) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Durations(dict[Outcome, QuickHistogram]):
 
 
 class VersionMetrics:
-    """One version's children of the labelled metrics."""
+    """The metrics of one version."""
 
     def __init__(self, metrics: Metrics, target: Target) -> None:
         labels = (target.model, target.version)
@@ -111,7 +111,7 @@ class VersionMetrics:
         self.ready.set(0)
 
     def play(self, role: Role) -> None:
-        """Count requests as ones to a version in this role from now on."""
+        """Count requests under this role from now on."""
         if role not in self._requests_by_role:
             self._requests_by_role[role] = {
                 outcome: self._requests.labels(*self._labels, "http", role, outcome)
@@ -120,11 +120,11 @@ class VersionMetrics:
         self.requests = self._requests_by_role[role]
 
     def requests_in_all_roles(self) -> Mapping[Outcome, Sequence[QuickCounter]]:
-        """Return the counters of requests by how they ended, one for each role that the version has played."""
+        """Return the request counters by outcome, one for each role that the version has had."""
         return {outcome: [each[outcome] for each in self._requests_by_role.values()] for outcome in self.requests}
 
     def backend_error(self, kind: str) -> None:
-        """Count a batch that got no answer; `kind` is the code of a BackendError, a closed set."""
+        """Count a failed batch; `kind` is the code of a BackendError, a closed set."""
         self._errors.labels(*self._labels, kind).inc()
 
     def watch(
@@ -138,7 +138,7 @@ class VersionMetrics:
         fixed_seconds: Callable[[], float],
         per_item_seconds: Callable[[], float],
     ) -> None:
-        """Ask the batcher how it is whenever the metrics are read, so that a request need not write it down."""
+        """Read these gauges from the batcher at each scrape, so that requests need not set them."""
         self.queue_depth.set_function(num_waiting)
         self.in_flight_batches.set_function(num_running)
         self.queue_oldest_age.set_function(oldest_age)

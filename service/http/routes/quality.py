@@ -5,7 +5,7 @@ from pydantic import BaseModel, Field
 
 from service.http.problems import problem_responses
 from service.monitoring.drift import DriftKind
-from service.monitoring.drift_monitor import DriftState, Quality
+from service.monitoring.drift_monitor import DriftMonitor, DriftState
 from service.serving.model_version import ModelVersion
 from service.serving.router import Router
 
@@ -69,18 +69,18 @@ def quality_routes(router: Router) -> APIRouter:
     return routes
 
 
-def _version_quality(model_version: ModelVersion, quality: Quality) -> VersionQuality:
-    quality.count()  # what came just now
-    window, contract, counts = quality.window, model_version.contract, model_version.counts
+def _version_quality(model_version: ModelVersion, monitor: DriftMonitor) -> VersionQuality:
+    monitor.count()  # what came just now
+    window, contract, counts = monitor.window, model_version.contract, model_version.counts
     expected = contract.reference.class_shares if contract.reference else (None,) * len(contract.classes)
     shares = [count / window.num_items if window.num_items else None for count in window.class_counts]
     return VersionQuality(
         version=model_version.target.version,
-        state=quality.state,
-        reason=quality.reason,
+        state=monitor.state,
+        reason=monitor.reason,
         window_items=window.num_items,
         window_seconds=round(window.seconds, 3),
-        scores=[ScoreInfo(kind=each.kind, value=each.value, threshold=each.threshold) for each in quality.scores],
+        scores=[ScoreInfo(kind=each.kind, value=each.value, threshold=each.threshold) for each in monitor.scores],
         classes=[
             ClassInfo(label=label, share=share, reference_share=reference_share)
             for label, share, reference_share in zip(contract.classes, shares, expected, strict=True)

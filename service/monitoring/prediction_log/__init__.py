@@ -1,1 +1,1 @@
-"""What was answered and what it really was, kept in Parquet files for those who look at it later."""
+"""The prediction log: answered requests and their feedback, in Parquet files for later analysis and training."""

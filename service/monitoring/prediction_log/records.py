@@ -1,4 +1,4 @@
-"""What the prediction log takes, and the log that is off."""
+"""The records of the prediction log, its protocol, and the log that is off."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ Images = Sequence[bytes | ItemError]
 
 @dataclass(slots=True, eq=False)
 class Answered:
-    """One request that was answered."""
+    """An answered request."""
 
     at: float  # seconds since 1970
     answer_id: str
     target: Target
     classes: Sequence[str]
-    results: Sequence[object]  # of each image; those that are no Ranking leave no row
-    seconds: float  # that the request took
-    images: Images  # as they came; empty where inputs are not logged
+    results: Sequence[object]  # one for each image; only a Ranking becomes a row
+    seconds: float  # from the request to its answer
+    images: Images  # as the client sent them; empty unless the log keeps inputs
 
 
 @dataclass(slots=True, eq=False)
 class Labelled:
-    """What somebody says that one image of an answer really is."""
+    """A true label that a client sent for one image of an answer."""
 
     at: float  # seconds since 1970
     answer_id: str
@@ -35,11 +35,11 @@ class Labelled:
 
 
 class PredictionLog(Protocol):
-    """Takes what was answered; nothing that happens to the log reaches the caller."""
+    """Records answers and labels. Its failures never affect the caller."""
 
     @property
     def keeps_inputs(self) -> bool:
-        """Return whether the images are wanted with the answers."""
+        """Return whether `answered` needs the images."""
 
     def start(self) -> None:
         """Begin to write."""
@@ -53,13 +53,13 @@ class PredictionLog(Protocol):
         seconds: float,
         images: Images,
     ) -> None:
-        """Take one request that was answered in so many seconds; `images` are its inputs if they are wanted."""
+        """Record one request, which took `seconds`; `images` are its inputs if the log keeps them."""
 
     def labelled(self, answer_id: str, item: int, target: Target, predicted: str, label: str) -> None:
-        """Take what one image of an answer really is."""
+        """Record the true label of one image of an answer."""
 
     def close(self) -> None:
-        """Write what was taken, and stop. Blocks."""
+        """Write the buffer and stop. Blocks."""
 
 
 class NoLog:

@@ -11,9 +11,9 @@ from prometheus_client import generate_latest
 from service.domain.backend import BatchAnswer, Ranking, Target
 from service.domain.contract import parse_contract
 from service.monitoring.drift import DriftLimits
-from service.monitoring.drift_monitor import Quality
+from service.monitoring.drift_monitor import DriftMonitor
 from service.telemetry.metrics import Metrics
-from service.telemetry.version_metrics import QualityMetrics
+from service.telemetry.version_metrics import DriftMetrics
 from tests.fake_backend import FakeControl
 from tests.gateway import Rig, running_gateway
 from tests.service.operator import NEW, OLD, change
@@ -155,24 +155,24 @@ async def metrics(rig: Rig) -> str:
 
 
 async def test_what_was_closed_counts_nothing_more() -> None:
-    quality, metrics = watched()
-    quality.take(BatchAnswer([Ranking([(0, 1.0)])] * 100, 0.0, 0.0))
-    quality.close()
+    monitor, metrics = watched()
+    monitor.take(BatchAnswer([Ranking([(0, 1.0)])] * 100, 0.0, 0.0))
+    monitor.close()
     metrics.forget(TARGET)
-    quality.count()
+    monitor.count()
     assert b'model="digits"' not in generate_latest(metrics.registry)
 
 
 async def test_a_probability_that_was_rounded_up_counts_as_one() -> None:
-    quality, metrics = watched()
-    quality.take(BatchAnswer([Ranking([(0, 1.0000001)])], 0.0, 0.0))
-    quality.count()
+    monitor, metrics = watched()
+    monitor.take(BatchAnswer([Ranking([(0, 1.0000001)])], 0.0, 0.0))
+    monitor.count()
     labels = {"model": "digits", "version": "1.0", "le": "1.0"}
     assert metrics.registry.get_sample_value("torchgate_prediction_confidence_ratio_bucket", labels) == 1
 
 
-def watched() -> tuple[Quality, Metrics]:
+def watched() -> tuple[DriftMonitor, Metrics]:
     metrics = Metrics()
     contract = parse_contract(make_contract(TARGET.model, TARGET.version, "fp32"))
     limits = DriftLimits(100, 0.1, 0.1)
-    return Quality(TARGET, contract, limits, QualityMetrics(metrics, TARGET, contract.classes)), metrics
+    return DriftMonitor(TARGET, contract, limits, DriftMetrics(metrics, TARGET, contract.classes)), metrics

@@ -22,6 +22,12 @@ TARGET = Target("digits", "1.0")
 CLASSES = ("zero", "one", "two", "three")
 
 
+@pytest.fixture
+def rotates_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a file written after 10 ms instead of a minute."""
+    monkeypatch.setattr("service.monitoring.prediction_log.log.ROTATE_SECONDS", 0.01)
+
+
 def rows(folder: Path, kind: str) -> list[dict[str, Any]]:
     """Return all rows; every file can be read."""
     found: list[dict[str, Any]] = []
@@ -45,6 +51,7 @@ async def written(rig: Rig, num_rows: int) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.usefixtures("rotates_often")
 async def test_a_row_for_each_image_and_each_label(tmp_path: Path) -> None:
     log = tmp_path / "log"
     started = time.time()
@@ -109,6 +116,7 @@ async def test_a_share_of_the_requests_and_all_feedback(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.usefixtures("rotates_often")
 async def test_gateways_share_a_folder_and_off_means_off(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with (
@@ -126,6 +134,7 @@ async def test_gateways_share_a_folder_and_off_means_off(tmp_path: Path) -> None
 
 
 @pytest.mark.anyio
+@pytest.mark.usefixtures("rotates_often")
 async def test_a_folder_that_cannot_be_written_harms_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = tmp_path / "log"
     log.mkdir()
@@ -201,7 +210,7 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert "prediction-log" in explain(caught.value)
 
 
-def test_what_comes_while_the_log_writes_waits_for_the_next_file(
+def test_records_that_arrive_during_a_write_go_to_the_next_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = ParquetLog(tmp_path / "log", 2**30, 1, "none", Metrics())
@@ -215,11 +224,11 @@ def test_what_comes_while_the_log_writes_waits_for_the_next_file(
     monkeypatch.setattr(LogFolder, "place", slowly)
     put(log, 10)
     log.labelled("0" * 32, 0, TARGET, "one", "two")
-    log._empty()
+    log._write_buffer()
     assert sorted(path.name.split("-")[0] for path in (tmp_path / "log").glob("*.parquet")) == [
         "feedback",
         "predictions",
     ]
     assert len(rows(tmp_path / "log", "predictions")) == 1
-    log._empty()
+    log._write_buffer()
     assert len(rows(tmp_path / "log", "predictions")) == 21

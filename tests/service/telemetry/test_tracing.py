@@ -66,7 +66,7 @@ async def test_one_trace_from_the_client_to_the_batch(rig: Rig, collector: Colle
     assert (queue.kind, queue.parent_id) == ("INTERNAL", server.span_id)
     assert (compute.kind, compute.parent_id) == ("INTERNAL", server.span_id)
     assert (batch.kind, batch.parent_id) == ("CLIENT", compute.span_id)
-    assert [span.flags for span in (server, queue, compute, batch)] == [0x301, 0x101, 0x101, 0x101]  # remote parent
+    assert [span.flags for span in (server, queue, compute, batch)] == [0x300, 0x100, 0x100, 0x100]  # remote parent
     assert batch.links == [server.place]
     assert compute.links == [batch.place]
     assert server.start_ns <= queue.start_ns <= queue.end_ns == compute.start_ns < compute.end_ns <= server.end_ns

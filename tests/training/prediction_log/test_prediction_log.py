@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from service.domain.backend import ItemError, Ranking, Target
-from service.monitoring.prediction_log import columns, folder
+from service.monitoring.prediction_log import folder, parquet
 from service.monitoring.prediction_log.log import ParquetLog
 from service.telemetry.metrics import Metrics
 from tests import images
@@ -57,8 +57,8 @@ class Writer:
 
 
 def test_both_sides_have_the_same_names() -> None:
-    assert tuple(columns.PREDICTIONS.names) == records.PREDICTION_COLUMNS + records.INPUT_COLUMNS
-    assert tuple(columns.FEEDBACK.names) == records.FEEDBACK_COLUMNS
+    assert tuple(parquet.PREDICTIONS.names) == records.PREDICTION_COLUMNS + records.INPUT_COLUMNS
+    assert tuple(parquet.FEEDBACK.names) == records.FEEDBACK_COLUMNS
     assert folder.NAME.pattern == records.FILE_NAME.pattern
     assert folder.NAME.fullmatch(folder.file_name("feedback", 1.5, "0123abcd", 7))
 

@@ -1,6 +1,6 @@
-"""Records as columns, columns as Parquet: all that is known here of pyarrow.
+"""Turns records into Parquet. Only this module imports pyarrow.
 
-The columns' names are the log's format; the trainer has them in training/prediction_log/records.py.
+The columns' names are the log's format; the trainer reads them in training/prediction_log/records.py.
 """
 
 import hashlib
@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -47,10 +46,11 @@ FEEDBACK = pa.schema(
     ],
     _METADATA,
 )
-# What repeats; ids do not, and images least of all.
+# Dictionary-encoded, since their values repeat.
 REPEATING = ["model", "version", "class", "predicted", "label"]
+# With minimum and maximum, so that a query skips files.
 COMPARABLE = ["time", "index", "model", "version", "class", "confidence", "latency_seconds", "predicted", "label"]
-# So many records at a time: then the event loop, which waits for the interpreter's lock, gets its turn.
+# After this many records the thread releases the interpreter's lock, so that the event loop runs.
 NUM_UNTIL_YIELD = 64
 
 _yield_interpreter = partial(time.sleep, 0)
@@ -58,7 +58,7 @@ _yield_interpreter = partial(time.sleep, 0)
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A Parquet file that is not on disk yet."""
+    """A Parquet file in memory."""
 
     num_rows: int
     data: memoryview
@@ -113,24 +113,8 @@ def labels(records: Iterable[Labelled]) -> Content:
     return _parquet(_table(rows, FEEDBACK))
 
 
-def merged(paths: Iterable[Path]) -> Content:
-    """Return the rows of several files, in their order.
-
-    Raises:
-        OSError: one of them is gone or cannot be read, or they cannot be put together.
-    """
-    tables = []
-    try:
-        for path in paths:
-            with pq.ParquetFile(path) as file:
-                tables.append(file.read(use_threads=False))
-        return _parquet(pa.concat_tables(tables).combine_chunks())
-    except (pa.ArrowException, MemoryError) as error:
-        raise OSError(f"{path}: {error}") from error
-
-
 def warm_up() -> None:
-    """Have pyarrow load what it loads when it is first used, which holds the interpreter for a while."""
+    """Load what pyarrow loads on first use, before the first request: that holds the interpreter's lock."""
     for schema in (PREDICTIONS, FEEDBACK):
         _parquet(_table([], schema))
 
