@@ -28,8 +28,7 @@ SHARE_OF_WAIT = 0.5
 MIN_COST_RATIO = 2
 # Batch limits are multiples of this: graphs are compiled for a few round sizes, and other sizes run in pieces.
 ROUND = 8
-# How far the peak concurrency falls towards the present concurrency with each batch. Callers that were just answered
-# and will ask again must still count.
+# How far the peak load falls towards the present load with each batch: callers that were just answered may ask again.
 PEAK_DECAY = 0.02
 
 Phase = Literal["formed", "waiting", "running", "finishing", "ended"]
@@ -47,7 +46,7 @@ class Batch:
     service_seconds: float = 0.0  # expected, once it is in flight
     round_trip_seconds: float = 0.0  # likewise
     sent_at: float = 0.0
-    _trace: BatchTrace | None = None
+    trace: BatchTrace | None = None  # while it is in flight, if one of its requests is traced
 
     def send(self, target: Target, now: float) -> None:
         """Record that the batch goes to the backend."""
@@ -55,13 +54,13 @@ class Batch:
         for item in self.items:
             item.send(now)
         if any(item.request.span is not None for item in self.items):
-            self._trace = begin_trace(target, self.items, now)
+            self.trace = begin_trace(target, self.items, now)
 
     def options(self) -> BatchOptions:
         """Return what the batch asks the backend for."""
         return BatchOptions(
             max([item.request.top_k for item in self.items]),
-            headers=() if self._trace is None else self._trace.span.headers(),
+            headers=() if self.trace is None else self.trace.span.headers(),
             expected_seconds=self.service_seconds,
         )
 
@@ -75,8 +74,8 @@ class Batch:
 
     def end_trace(self, now: float, answer: BatchAnswer | None, error: str | None = None) -> None:
         """Record the batch's spans with its answer, or with the code of its error."""
-        if self._trace is not None:
-            trace, self._trace = self._trace, None
+        if self.trace is not None:
+            trace, self.trace = self.trace, None
             trace.end(now, self.limit, self.reason, answer, error)
 
     def wanted_items(self, now: float) -> list[Item]:
@@ -90,6 +89,7 @@ class InFlight:
     def __init__(self) -> None:
         self.num_workers = self.num_slots = 1
         self.batches: list[Batch] = []  # in the order in which they were sent
+        self.peak_load = 0.0  # items queued and in flight at once, of late
 
     def set_capacity(self, num_workers: int, num_slots: int) -> None:
         """Set how many workers answer and how many batches may be in flight."""
@@ -129,8 +129,10 @@ class InFlight:
         """Count a batch that is far too late as running again: nobody knows when it will be back."""
         batch.phase = "running"
 
-    def end(self, batch: Batch) -> Batch | None:
+    def end(self, batch: Batch, num_queued: int) -> Batch | None:
         """Remove a batch. Return the waiting batch that its worker takes next, which is running now."""
+        load = num_queued + self.num_items  # between the ends of two batches the load only grows: this is its peak
+        self.peak_load = max(load, self.peak_load - PEAK_DECAY * (self.peak_load - load))
         self.batches.remove(batch)
         had_worker, batch.phase = batch.phase != "waiting", "ended"
         if not had_worker:
@@ -150,7 +152,6 @@ class BatchFormer:
         self._in_flight = in_flight
         self._model = model
         self._limits = limits
-        self._peak = 0.0  # items queued and in flight at once, of late
         self.retries: deque[Batch] = deque()  # they go before the queue
 
     @property
@@ -178,18 +179,14 @@ class BatchFormer:
         model, num_workers = self._model, self._in_flight.num_workers
         if not model.is_known:
             return self._limits.max_batch_size
-        # In a long queue, longer batches hurt less than the throughput that short ones cost.
-        by_wait = model.max_items(SHARE_OF_WAIT * model.seconds(num_waiting) / num_workers)
+        limit = self.objective_limit()
+        if num_waiting > limit:  # in a long queue, longer batches hurt less than the throughput that short ones cost
+            limit = max(limit, model.max_items(SHARE_OF_WAIT * model.seconds(num_waiting) / num_workers))
         # Each worker needs a second batch to go on with, so one takes at most half of a worker's part of the load.
-        load = max(self._peak, num_waiting + self._in_flight.num_items) / (2 * num_workers)
+        load = max(self._in_flight.peak_load, num_waiting + self._in_flight.num_items) / (2 * num_workers)
         worthwhile = MIN_COST_RATIO * (model.fixed_seconds + PREFETCH_SECONDS) / model.per_item_seconds
         by_load = ROUND * math.ceil(max(load, worthwhile) / ROUND)
-        return min(max(self.objective_limit(), by_wait), by_load, self._limits.max_batch_size)
-
-    def observe_load(self) -> None:
-        """Update the peak concurrency. Called before a batch ends: between two ends the load only grows."""
-        load = len(self._queue.items) + self._in_flight.num_items
-        self._peak = max(load, self._peak - PEAK_DECAY * (self._peak - load))
+        return min(limit, by_load, self._limits.max_batch_size)
 
     def next(self, now: float, *, is_draining: bool) -> Batch | None:
         """Take the next batch of items whose callers still wait; None if there is none."""
@@ -247,9 +244,8 @@ class BatchFormer:
         # The fair share lets all workers finish at about one time, instead of one working through everything.
         share = math.ceil((num_waiting + self._in_flight.num_items) / self._in_flight.num_workers)
         size = min(share, limit)
-        left = seconds_left / model.stretch - self._in_flight.seconds_until_free()
-        if model.seconds(1) <= left < model.seconds(size):  # an item that is late anyway must not slow the others
-            in_time = model.max_items(left)
+        in_time = model.num_in_time(size, seconds_left / model.stretch - self._in_flight.seconds_until_free())
+        if in_time < size:
             return in_time, in_time, "deadline"
         return size, limit, "shared" if size < limit else "full"
 

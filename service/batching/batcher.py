@@ -223,9 +223,9 @@ class Batcher:
         if self._circuit.num_failures:
             self._circuit.record_success()
         if answer.profile is None:  # a profile takes time that the next batch will not take
-            self._model.learn_round_trip(batch.round_trip_seconds, seconds)
             # The handler's own time, so that waiting inside the backend does not count as work.
-            self._model.learn(len(batch.items), answer.decode_seconds + answer.compute_seconds)
+            service_seconds = answer.decode_seconds + answer.compute_seconds
+            self._model.learn(len(batch.items), service_seconds, seconds, batch.round_trip_seconds)
         self._metrics.compute_seconds.observe(seconds)
         self._metrics.batches.inc()
         self._metrics.items.inc(len(batch.items))
@@ -237,7 +237,8 @@ class Batcher:
             self._model.learn_wait(first.expected_seconds, batch.sent_at + seconds - first.submitted_at)
         batch.deliver(answer, seconds)
         self._observe_answer(answer)
-        batch.end_trace(batch.sent_at + seconds, answer)
+        if batch.trace is not None:
+            batch.end_trace(batch.sent_at + seconds, answer)
 
     def _fail(self, batch: Batch, error: BackendError) -> None:
         """Try a failed batch again if one of its items may be the cause; else answer its callers with `error`."""
@@ -273,8 +274,7 @@ class Batcher:
         """Free the batch's slot."""
         if (timer := self._timers.pop(batch, None)) is not None:
             timer.cancel()
-        self._former.observe_load()
-        if (following := self._in_flight.end(batch)) is not None:
+        if (following := self._in_flight.end(batch, len(self._queue.items))) is not None:
             self._expect_end(following)
 
     def _expect_end(self, batch: Batch) -> None:

@@ -46,9 +46,19 @@ class LatencyModel:
         """Return the largest batch that a worker finishes within `seconds`; at least 1."""
         return max(1, math.floor((seconds - self.fixed_seconds) / self.per_item_seconds))
 
-    def learn(self, num_items: int, seconds: float) -> None:
-        """Add a batch of `num_items` whose service time was `seconds`."""
-        if self.is_known:
+    def num_in_time(self, num_items: int, seconds: float) -> int:
+        """Return how many of `num_items` a worker finishes within `seconds`.
+
+        All of them where not even one would be in time: an item that is late anyway must not slow the others.
+        """
+        return self.max_items(seconds) if self.seconds(1) <= seconds < self.seconds(num_items) else num_items
+
+    def learn(self, num_items: int, seconds: float, round_trip_seconds: float, expected_round_trip: float) -> None:
+        """Add a batch of `num_items`: its service time, and its round trip beside the expected one."""
+        if self.is_known:  # the expectation was zero before
+            lowest, highest = STRETCH_BOUNDS
+            ratio = min(max(round_trip_seconds / expected_round_trip, lowest), highest)
+            self.stretch += STRETCH_WEIGHT * (ratio - self.stretch)
             seconds = min(seconds, OUTLIER_RATIO * self.seconds(num_items))
         else:
             self.per_item_seconds = max(seconds / num_items, SMALLEST_PER_ITEM_SECONDS)
@@ -58,13 +68,6 @@ class LatencyModel:
         if len(self._window) > WINDOW:
             self._add(*self._window.popleft(), -1)
         self._fit()
-
-    def learn_round_trip(self, expected_seconds: float, actual_seconds: float) -> None:
-        """Compare a batch's round trip with what was expected when it was sent."""
-        if self.is_known:  # before, the expectation was zero
-            lowest, highest = STRETCH_BOUNDS
-            ratio = min(max(actual_seconds / expected_seconds, lowest), highest)
-            self.stretch += STRETCH_WEIGHT * (ratio - self.stretch)
 
     def learn_wait(self, expected_seconds: float, actual_seconds: float) -> None:
         """Compare the time from submission to answer with its forecast, of a request that had others ahead.

@@ -22,7 +22,8 @@ class Stage:
         self.in_flight.set_capacity(2, 3)
         self.model = LatencyModel()
         for num_items in (1, 8, 16, 32) * 8:
-            self.model.learn(num_items, fixed_seconds + PER_ITEM_SECONDS * num_items)
+            seconds = fixed_seconds + PER_ITEM_SECONDS * num_items
+            self.model.learn(num_items, seconds, seconds, seconds)
         bounds = limits(max_batch_size=32, max_batch_bytes=10_000, latency_objective_ms=latency_objective_ms)
         self.former = BatchFormer(self.queue, self.in_flight, self.model, bounds)
 
@@ -37,8 +38,7 @@ class Stage:
         return batch
 
     def end(self, batch: Batch) -> None:
-        self.former.observe_load()
-        self.in_flight.end(batch)
+        self.in_flight.end(batch, len(self.queue.items))
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ def test_a_batch_runs_at_a_free_worker_and_waits_at_a_busy_one() -> None:
 def test_a_waiting_batch_runs_when_a_worker_is_free() -> None:
     in_flight = InFlight()
     first, second, third = begin(in_flight), begin(in_flight), begin(in_flight)
-    assert in_flight.end(first) is second
+    assert in_flight.end(first, 0) is second
     assert (second.phase, third.phase) == ("running", "waiting")
-    assert in_flight.end(third) is None, "it had no worker to free"
-    assert in_flight.end(second) is None
+    assert in_flight.end(third, 0) is None, "it had no worker to free"
+    assert in_flight.end(second, 0) is None
     assert not in_flight.batches
     assert in_flight.seconds_until_free() == 0.0
 
@@ -50,5 +50,5 @@ def test_no_worker_is_soon_free_behind_an_overdue_batch() -> None:
     in_flight.mark_overdue(stuck)
     assert not in_flight.is_worker_soon_free
     assert in_flight.seconds_until_free() == pytest.approx(SERVICE_SECONDS)
-    in_flight.end(stuck)
+    in_flight.end(stuck, 0)
     assert in_flight.is_worker_soon_free

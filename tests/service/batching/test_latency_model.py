@@ -7,10 +7,14 @@ import pytest
 from service.batching.latency_model import MARGIN_BOUNDS, WINDOW, LatencyModel
 
 
+def learn_one(model: LatencyModel, size: int, seconds: float) -> None:
+    model.learn(size, seconds, seconds, seconds)
+
+
 def learn(model: LatencyModel, sizes: list[int], fixed: float, per_item: float, noise: float = 0.0) -> LatencyModel:
     chance = random.Random(0)
     for size in sizes:
-        model.learn(size, (fixed + per_item * size) * (1 + noise * chance.uniform(-1, 1)))
+        learn_one(model, size, (fixed + per_item * size) * (1 + noise * chance.uniform(-1, 1)))
     return model
 
 
@@ -32,7 +36,7 @@ def test_batches_of_one_size_say_nothing_about_the_slope() -> None:
 
 def test_a_change_is_learnt_within_the_window_and_a_hiccup_is_not() -> None:
     model = learn(LatencyModel(), [1, 8, 32] * 30, 0.005, 0.001)
-    model.learn(8, 10.0)
+    learn_one(model, 8, 10.0)
     assert model.seconds(32) == pytest.approx(0.037, rel=0.25)
     learn(model, [1, 8, 32] * (WINDOW // 3 + 1), 0.050, 0.010)
     assert model.seconds(32) == pytest.approx(0.370, rel=0.15)
@@ -44,10 +48,10 @@ def test_a_change_is_learnt_within_the_window_and_a_hiccup_is_not() -> None:
 def test_no_part_is_ever_negative(sizes: list[int]) -> None:
     model = LatencyModel()
     for size in sizes:
-        model.learn(size, 0.01 / size)  # the more, the faster: nonsense, or noise
+        learn_one(model, size, 0.01 / size)  # the more, the faster: nonsense, or noise
         assert model.fixed_seconds >= 0
         assert model.per_item_seconds > 0
-    model.learn(1, 0.0)
+    model.learn(1, 0.0, 0.001, 0.001)
     assert model.seconds(1) >= 0
 
 
@@ -56,15 +60,17 @@ def test_the_largest_batch_fits_the_time() -> None:
     largest = model.max_items(0.025)
     assert model.seconds(largest) <= 0.025 < model.seconds(largest + 1)
     assert model.max_items(0.001) == 1
+    assert model.num_in_time(32, 0.0105) == 5
+    assert model.num_in_time(32, 0.001) == 32, "all of them are late anyway"
+    assert model.num_in_time(32, 1.0) == 32
 
 
 def test_the_stretch_follows_round_trips_and_ignores_the_first() -> None:
     model = LatencyModel()
-    model.learn_round_trip(0.001, 1.0)
+    model.learn(1, 0.001, 1.0, 0.001)
     assert model.stretch == 1.0, "nothing was expected before the first batch"
-    model.learn(1, 0.001)
     for _ in range(100):
-        model.learn_round_trip(0.001, 0.002)
+        model.learn(1, 0.001, 0.002, 0.001)
     assert model.stretch == pytest.approx(2.0, rel=0.01)
 
 
