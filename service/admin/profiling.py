@@ -1,4 +1,4 @@
-"""Takes profiles of a version in service, under its own traffic."""
+"""Takes profiles of a version under its own traffic."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,6 @@ from service.batching.profile_order import ProfileOrder
 from service.domain.backend import Backend, BatchOptions, Target
 from service.domain.model_state import Entry
 from service.domain.profile import ProfileChange, ProfileInfo
-from service.errors.admin import ProfileActive
 from service.errors.gateway import BackendError, BackendTimeout
 from service.errors.request import VersionNotFound
 from service.persistence.registry import Registry
@@ -19,7 +18,7 @@ from service.serving.reconciler import Reconciler
 
 
 class Profiling:
-    """Has the next batches of a version profiled by its handler: one profile of a version at a time."""
+    """Has a version's handler profile its next batches; one profile of a version at a time."""
 
     def __init__(
         self,
@@ -36,14 +35,14 @@ class Profiling:
         self._backend_timeout_ms = backend_timeout_ms
 
     async def take(self, asked: AdminContext, model: str, version: str, change: ProfileChange) -> ProfileInfo:
-        """Return what the handler's profiler saw of the version's next batches; the event log says so.
+        """Profile the version's next batches and return the report; the event log records it.
 
-        It ends, with fewer batches if need be, after the wait for traffic and the time that one batch may take.
+        It ends after the wait for traffic and one backend timeout, even if fewer batches came.
 
         Raises:
-            ModelNotFound, VersionNotFound, NotReady: the version does not answer.
-            ProfileActive: another one is being taken.
-            ProfileUnsupported: its handler cannot.
+            ModelNotFound, VersionNotFound, NotReady: the version cannot be asked.
+            ProfileActive: another profile is being taken.
+            ProfileUnsupported: its handler takes no profiles.
             BackendError: a batch failed, or none was answered in time.
         """
         entry = Entry(asked.actor, "profile", model, version, asked.reason)
@@ -60,14 +59,9 @@ class Profiling:
                 target.model, target.version, list(self._reconciler.view.model_versions.get(target.model, {}))
             )
         model_version.require_ready()
-        if model_version.batcher.profile is not None:
-            raise ProfileActive(str(target))
         order = ProfileOrder(self._backend, change.num_batches, "trace" if change.trace else "table")
-        model_version.batcher.profile = order
-        try:
+        with model_version.batcher.profiled(order):
             num_self_check = await self._fill(order, model_version, change.wait_seconds)
-        finally:
-            model_version.batcher.profile = None
         if order.error is not None:
             raise order.error
         if not order.batches:
@@ -75,16 +69,16 @@ class Profiling:
         return await asyncio.to_thread(report, target, list(order.batches), num_self_check)
 
     async def _fill(self, order: ProfileOrder, model_version: ModelVersion, wait_seconds: float) -> int:
-        """Return when the order is done or time is up: how many batches of it are the self-check's."""
+        """Wait until the order is done or time is up; return how many of its batches are the self-check's."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(order.done.wait(), wait_seconds)
         deadline = time.monotonic() + self._backend_timeout_ms / 1000
         images = [case.image for case in model_version.contract.self_check]
         num_self_check = 0
         while order.is_wanting and (left := deadline - time.monotonic()) > 0:
-            # Past the queue: what was asked for by nobody is no traffic, and none of its figures may say so.
-            # The time that a backend gets for a batch may begin when a worker is free for it.
-            with contextlib.suppress(BackendError, TimeoutError):  # the order has the one, the deadline is the other
+            # Past the queue: these batches are no traffic, and no traffic metric may count them.
+            # A backend may count the timeout from when a worker is free, so there is a deadline as well.
+            with contextlib.suppress(BackendError, TimeoutError):  # the order keeps the error
                 async with asyncio.timeout(left):
                     await order.predict(model_version.target, images, BatchOptions(top_k=1), left)
                 num_self_check += 1

@@ -1,1 +1,1 @@
-"""From a request's images to batches and back."""
+"""Batching: requests wait in a queue, batches are formed from it and sent to the backend, answers go back."""

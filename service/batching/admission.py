@@ -1,43 +1,50 @@
-"""Who is let into a version's queue: what has room, and can be answered in time."""
+"""Admission control: refuses at submission what the queue cannot hold or the backend cannot answer in time."""
 
 import math
 
+from service.batching.batch_former import BatchFormer, InFlight
 from service.batching.latency_model import LatencyModel
-from service.batching.queue import BatchLimits, InferenceRequest, ItemQueue
+from service.batching.queue import ItemQueue
+from service.batching.request import InferenceRequest
 from service.domain.backend import Target
 from service.errors.gateway import DeadlineUnreachable, QueueFull
 
 
 class Admission:
-    """Refuses at the door what would be refused later, when waiting for it has cost the others time."""
+    """Refuses early, so that a request which will fail does not delay the others."""
 
-    def __init__(self, target: Target, queue: ItemQueue, forecast: LatencyModel, limits: BatchLimits) -> None:
+    def __init__(
+        self, target: Target, queue: ItemQueue, in_flight: InFlight, model: LatencyModel, former: BatchFormer
+    ) -> None:
         self._target = target
         self._queue = queue
-        self._latency_model = forecast
-        self._limits = limits
+        self._in_flight = in_flight
+        self._model = model
+        self._former = former
 
-    def require_room(self, num_items: int, num_bytes: int, now: float) -> None:
-        """Raise QueueFull if so many more do not fit beside those that wait."""
-        if self._fits(num_items, num_bytes):
-            return
-        self._queue.drop_unwanted(now)  # callers that left must not keep others out
-        if not self._fits(num_items, num_bytes):
-            wait_seconds = max(math.ceil(self._latency_model.seconds_until(len(self._queue), 0)), 1)
-            raise QueueFull(str(self._target), len(self._queue), wait_seconds)
+    def make_room(self, num_items: int, num_bytes: int, now: float) -> None:
+        """Drop queued items whose callers left; raise QueueFull if the new ones still do not fit."""
+        self._queue.drop_unwanted(now)
+        if not self._queue.has_room(num_items, num_bytes):
+            num_waiting = len(self._queue.items)
+            raise QueueFull(str(self._target), num_waiting, max(math.ceil(self._seconds_until(num_waiting, 0)), 1))
 
-    def require_time(self, call: InferenceRequest, num_items: int, now: float) -> None:
-        """Raise DeadlineUnreachable if so much is to be done before the call's that they would come too late."""
-        call.submitted_at = now
-        call.foreseen_seconds = seconds = self._latency_model.seconds_until(self._queue.num_before(call), num_items)
-        left = call.deadline - now
-        if seconds * self._latency_model.margin > left:
-            # In so much time what is too much now will be done, and the same request would get through.
-            wait_seconds = max(math.ceil(seconds * self._latency_model.margin - left), 1)
+    def require_time(self, request: InferenceRequest, num_items: int, now: float) -> None:
+        """Raise DeadlineUnreachable if the work ahead of the request leaves too little time for it."""
+        seconds = self._seconds_until(self._queue.num_before(request), num_items)
+        request.expect(now, seconds)
+        left, needed = request.deadline - now, seconds * self._model.margin
+        if needed > left:
+            # After this wait, as much of the work ahead is done as is too much now.
+            wait_seconds = max(math.ceil(needed - left), 1)
             raise DeadlineUnreachable(max(round(left * 1000), 0), round(seconds * 1000), wait_seconds)
 
-    def _fits(self, num_items: int, num_bytes: int) -> bool:
-        return (
-            len(self._queue) + num_items <= self._limits.max_queue_items
-            and self._queue.num_bytes + num_bytes <= self._limits.max_queue_bytes
-        )
+    def _seconds_until(self, num_before: int, num_items: int) -> float:
+        """Return how long it takes to answer `num_before` queued items and then `num_items` more."""
+        model, num_workers = self._model, self._in_flight.num_workers
+        limit = self._former.limit_for(num_before + num_items)
+        num_batches = math.ceil(num_items / limit)
+        own = model.fixed_seconds * num_batches + model.per_item_seconds * num_items
+        before = model.fixed_seconds * (num_before / limit) + model.per_item_seconds * num_before
+        num_parallel = max(1, min(num_batches, num_workers))
+        return model.stretch * (self._in_flight.seconds_until_free() + before / num_workers + own / num_parallel)

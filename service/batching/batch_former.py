@@ -1,87 +1,255 @@
-"""What goes to the backend together, and how it is formed of what waits."""
+"""Which items make the next batch, why it closed, and which batches are in flight.
 
+    formed -> waiting -> running <-> finishing -> ended
+
+A batch is waiting while every worker is busy; it is finishing when it should be back any moment.
+"""
+
+import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from service.batching.batch_trace import BatchTrace
-from service.batching.latency_model import InFlightEstimate, LatencyModel
-from service.batching.queue import BatchLimits, Item, ItemQueue
-from service.domain.backend import BatchAnswer, BatchOptions
+from service.batching.batch_trace import BatchTrace, begin_trace
+from service.batching.latency_model import LatencyModel
+from service.batching.queue import BatchLimits, ItemQueue
+from service.batching.request import BatchTimes, Item
+from service.domain.backend import BatchAnswer, BatchOptions, Target
+from service.errors.gateway import BackendError
 from service.telemetry.labels import CloseReason
+
+# A batch is finishing when it should be back within this time: about the round trip between gateway and worker.
+# The next batch may leave then, so that the worker finds it when it has answered.
+PREFETCH_SECONDS = 0.001
+# A long queue: a batch may take this part of the time in which the whole queue is served.
+SHARE_OF_WAIT = 0.5
+# Below this multiple of the cost of a batch by itself, smaller batches cost too much throughput.
+MIN_COST_RATIO = 2
+# Batch limits are multiples of this: graphs are compiled for a few round sizes, and other sizes run in pieces.
+ROUND = 8
+# How far the peak load falls towards the present load with each batch: callers that were just answered may ask again.
+PEAK_DECAY = 0.02
+
+Phase = Literal["formed", "waiting", "running", "finishing", "ended"]
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Images that go to the backend together."""
+    """Items that go to the backend together."""
 
     items: Sequence[Item]
     reason: CloseReason
-    limit: int  # of images, when it was formed
-    is_repeated: bool = False  # as it is, because its worker died
-    expected: InFlightEstimate | None = None  # while it is in flight
-    trace: BatchTrace | None = None  # while it is in flight, if one of its requests is recorded
+    limit: int  # of items, when it was formed
+    is_repeated: bool = False  # sent again unchanged, because its worker died
+    phase: Phase = "formed"
+    service_seconds: float = 0.0  # expected, once it is in flight
+    round_trip_seconds: float = 0.0  # likewise
+    sent_at: float = 0.0
+    trace: BatchTrace | None = None  # while it is in flight, if one of its requests is traced
+
+    def send(self, target: Target, now: float) -> None:
+        """Record that the batch goes to the backend."""
+        self.sent_at = now
+        for item in self.items:
+            item.send(now)
+        if any(item.request.span is not None for item in self.items):
+            self.trace = begin_trace(target, self.items, now)
 
     def options(self) -> BatchOptions:
-        """Return what it asks the backend for, now that it is expected to take so long."""
-        assert self.expected is not None
+        """Return what the batch asks the backend for."""
         return BatchOptions(
-            max([item.call.top_k for item in self.items]),
+            max([item.request.top_k for item in self.items]),
             headers=() if self.trace is None else self.trace.span.headers(),
-            expected_seconds=self.expected.service_seconds,
+            expected_seconds=self.service_seconds,
         )
 
+    def deliver(self, answer: BatchAnswer, seconds: float) -> None:
+        """Give the items their results, after a round trip of `seconds`."""
+        times = BatchTimes(self.sent_at, seconds, answer.decode_seconds, answer.compute_seconds)
+        for request in {item.request for item in self.items}:
+            request.add_batch(len(self.items), self.limit, self.reason, times)
+        for item, result in zip(self.items, answer.results, strict=True):
+            item.answer(result, self.sent_at)
+
     def end_trace(self, now: float, answer: BatchAnswer | None, error: str | None = None) -> None:
-        """Record that it was answered, or why not."""
+        """Record the batch's spans with its answer, or with the code of its error."""
         if self.trace is not None:
             trace, self.trace = self.trace, None
             trace.end(now, self.limit, self.reason, answer, error)
 
+    def wanted_items(self, now: float) -> list[Item]:
+        """Return the items whose callers still wait."""
+        return [item for item in self.items if item.is_wanted(now)]
+
+
+class InFlight:
+    """The batches in flight, and the workers and slots that bound them. Nobody else keeps count."""
+
+    def __init__(self) -> None:
+        self.num_workers = self.num_slots = 1
+        self.batches: list[Batch] = []  # in the order in which they were sent
+        self.peak_load = 0.0  # items queued and in flight at once, of late
+
+    def set_capacity(self, num_workers: int, num_slots: int) -> None:
+        """Set how many workers answer and how many batches may be in flight."""
+        self.num_workers, self.num_slots = num_workers, num_slots
+
+    @property
+    def num_items(self) -> int:
+        """Return the number of items in flight."""
+        return sum([len(batch.items) for batch in self.batches])
+
+    @property
+    def is_worker_soon_free(self) -> bool:
+        """Return whether a worker is free, or should be within PREFETCH_SECONDS."""
+        return sum([batch.phase != "finishing" for batch in self.batches]) < self.num_workers
+
+    def seconds_until_free(self) -> float:
+        """Return when a worker should be free for one more batch."""
+        if len(self.batches) < self.num_workers:
+            return 0.0
+        if self.is_worker_soon_free:
+            return PREFETCH_SECONDS
+        busy = [batch.service_seconds for batch in self.batches if batch.phase != "finishing"]
+        return sum(busy) / self.num_workers
+
+    def begin(self, batch: Batch, service_seconds: float) -> None:
+        """Add a batch that should keep its worker for `service_seconds`."""
+        batch.service_seconds = service_seconds
+        batch.round_trip_seconds = self.seconds_until_free() + service_seconds
+        batch.phase = "running" if len(self.batches) < self.num_workers else "waiting"
+        self.batches.append(batch)
+
+    def mark_finishing(self, batch: Batch) -> None:
+        """Mark a batch that should be back any moment."""
+        batch.phase = "finishing"
+
+    def mark_overdue(self, batch: Batch) -> None:
+        """Count a batch that is far too late as running again: nobody knows when it will be back."""
+        batch.phase = "running"
+
+    def end(self, batch: Batch, num_queued: int) -> Batch | None:
+        """Remove a batch. Return the waiting batch that its worker takes next, which is running now."""
+        load = num_queued + self.num_items  # between the ends of two batches the load only grows: this is its peak
+        self.peak_load = max(load, self.peak_load - PEAK_DECAY * (self.peak_load - load))
+        self.batches.remove(batch)
+        had_worker, batch.phase = batch.phase != "waiting", "ended"
+        if not had_worker:
+            return None
+        for following in self.batches:
+            if following.phase == "waiting":
+                following.phase = "running"
+                return following
+        return None
+
 
 class BatchFormer:
-    """Takes batches from a queue: the most urgent images, and of them as many as it is good to have together."""
+    """Forms batches of the most urgent items, in a size that suits the latency objective and the load."""
 
-    def __init__(self, queue: ItemQueue, forecast: LatencyModel, limits: BatchLimits) -> None:
+    def __init__(self, queue: ItemQueue, in_flight: InFlight, model: LatencyModel, limits: BatchLimits) -> None:
         self._queue = queue
-        self._latency_model = forecast
+        self._in_flight = in_flight
+        self._model = model
         self._limits = limits
+        self.retries: deque[Batch] = deque()  # they go before the queue
 
     @property
     def has_full_batch(self) -> bool:
-        """Tell whether so many wait that the next batch would not be larger if it were formed later."""
-        num_waiting = len(self._queue)
-        return num_waiting >= self._latency_model.limit_for(num_waiting)
+        """Return whether the next batch could not be larger if it were formed later."""
+        num_waiting = len(self._queue.items)
+        return num_waiting >= self.limit_for(num_waiting)
 
-    def next(self, now: float, is_draining: bool) -> Batch | None:
-        """Take the next batch of images whose callers still wait; None if nobody does."""
-        items: list[Item] = []
-        num_bytes = most = limit = 0
-        reason: CloseReason = "full"
-        while self._queue:
-            item = self._queue.peek()
-            if not item.is_wanted(now):
-                self._queue.pop()
-                if item.call.deadline <= now:
-                    self._latency_model.compare(item.call.foreseen_seconds, now - item.call.submitted_at)
-                continue
-            if not items:
-                most, limit, reason = self._bounds(item.call.deadline - now)
-            elif len(items) == most:
-                return Batch(items, reason, limit)
-            elif num_bytes + len(item.payload) > self._limits.max_batch_bytes:
-                return Batch(items, "full", limit)
-            items.append(self._queue.pop())
-            num_bytes += len(item.payload)
-        return Batch(items, "drain" if is_draining else "idle", limit) if items else None
+    def objective_limit(self) -> int:
+        """Return the largest batch that meets the latency objective.
 
-    def _bounds(self, seconds_left: float) -> tuple[int, int, CloseReason]:
-        """Return how many images the next batch takes at most, the limit for one, and why not more is taken.
-
-        `seconds_left` is how much time its first image has.
+        It is never so small that the fixed cost exceeds half of the whole. Smaller batches cost more throughput than
+        they save time, and a growing queue costs far more time than a batch.
         """
-        num_waiting = len(self._queue)
-        limit = self._latency_model.limit_for(num_waiting)
-        most = min(self._latency_model.share_of(num_waiting), limit)
-        in_time = self._latency_model.limit_within(seconds_left, most)
-        if in_time < most:
+        model, in_flight = self._model, self._in_flight
+        if not model.is_known:
+            return self._limits.max_batch_size
+        # An item may find all slots taken. Then it waits for the batches before it, and its own comes last.
+        num_turns = in_flight.num_slots / in_flight.num_workers + 1
+        in_time = model.max_items(self._limits.latency_objective_ms / 1000 / num_turns)
+        return min(max(in_time, math.ceil(model.fixed_seconds / model.per_item_seconds)), self._limits.max_batch_size)
+
+    def limit_for(self, num_waiting: int) -> int:
+        """Return how many items a batch may hold while `num_waiting` wait."""
+        model, num_workers = self._model, self._in_flight.num_workers
+        if not model.is_known:
+            return self._limits.max_batch_size
+        limit = self.objective_limit()
+        if num_waiting > limit:  # in a long queue, longer batches hurt less than the throughput that short ones cost
+            limit = max(limit, model.max_items(SHARE_OF_WAIT * model.seconds(num_waiting) / num_workers))
+        # Each worker needs a second batch to go on with, so one takes at most half of a worker's part of the load.
+        load = max(self._in_flight.peak_load, num_waiting + self._in_flight.num_items) / (2 * num_workers)
+        worthwhile = MIN_COST_RATIO * (model.fixed_seconds + PREFETCH_SECONDS) / model.per_item_seconds
+        by_load = ROUND * math.ceil(max(load, worthwhile) / ROUND)
+        return min(limit, by_load, self._limits.max_batch_size)
+
+    def next(self, now: float, *, is_draining: bool) -> Batch | None:
+        """Take the next batch of items whose callers still wait; None if there is none."""
+        while self.retries:
+            batch = self.retries.popleft()
+            if items := batch.wanted_items(now):
+                return Batch(items, batch.reason, batch.limit, batch.is_repeated)
+        taken: list[Item] = []
+        num_bytes = size = limit = 0
+        reason: CloseReason = "full"
+        while self._queue.items:
+            item = self._queue.items[-1]
+            if not item.is_wanted(now):
+                self._drop(now)
+                continue
+            if not taken:
+                size, limit, reason = self._plan(item.request.deadline - now)
+            elif len(taken) == size:
+                return Batch(taken, reason, limit)
+            elif num_bytes + len(item.payload) > self._limits.max_batch_bytes:
+                return Batch(taken, "full", limit)
+            taken.append(self._queue.pop())
+            num_bytes += len(item.payload)
+        return Batch(taken, "drain" if is_draining else "idle", limit) if taken else None
+
+    def retry(self, batch: Batch, error: BackendError, now: float) -> bool:
+        """Have a failed batch tried again if one of its items may be the cause; return whether it will be.
+
+        Halves isolate that item. An item alone with a worker that died is sent once more: there may be other causes.
+        """
+        items = batch.wanted_items(now)
+        if not error.may_be_one_image or not items:
+            return False
+        if half := len(items) // 2:
+            self.retries += (Batch(part, "split", len(part)) for part in (items[:half], items[half:]))
+            return True
+        if error.is_outage and not batch.is_repeated:
+            self.retries.append(Batch(items, "split", 1, is_repeated=True))
+            return True
+        return False
+
+    def clear(self) -> Sequence[Item]:
+        """Remove and return all items that wait."""
+        retried = [item for batch in self.retries for item in batch.items]
+        self.retries.clear()
+        return [*self._queue.clear(), *retried]
+
+    def _plan(self, seconds_left: float) -> tuple[int, int, CloseReason]:
+        """Return the next batch's size, the limit then, and why the size is no larger.
+
+        `seconds_left` is the time to the deadline of its first item.
+        """
+        model, num_waiting = self._model, len(self._queue.items)
+        limit = self.limit_for(num_waiting)
+        # The fair share lets all workers finish at about one time, instead of one working through everything.
+        share = math.ceil((num_waiting + self._in_flight.num_items) / self._in_flight.num_workers)
+        size = min(share, limit)
+        in_time = model.num_in_time(size, seconds_left / model.stretch - self._in_flight.seconds_until_free())
+        if in_time < size:
             return in_time, in_time, "deadline"
-        return most, limit, "shared" if most < limit else "full"
+        return size, limit, "shared" if size < limit else "full"
+
+    def _drop(self, now: float) -> None:
+        request = self._queue.pop().request
+        if request.deadline <= now and request.expected_seconds:
+            self._model.learn_wait(request.expected_seconds, now - request.submitted_at)

@@ -1,44 +1,43 @@
-"""One queue per model version: a free slot takes what waits, up to the limit, and answers live callers.
+"""The batcher of one model version: its queue, its batches in flight, and the answers to its callers.
 
-Work-conserving: nothing waits while a slot is free, so an idle service adds no delay, and a busy one fills its
-batches by itself because images gather while all slots are taken.
+It is work-conserving: no item waits while a worker is free. An idle service adds no delay, and a busy one fills its
+batches by itself, because items gather while all workers are busy.
 """
 
 import asyncio
 import logging
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from service.batching.admission import Admission
-from service.batching.batch_former import Batch, BatchFormer
-from service.batching.batch_trace import send
+from service.batching.batch_former import PREFETCH_SECONDS, Batch, BatchFormer, InFlight
 from service.batching.circuit_breaker import CircuitBreaker
 from service.batching.latency_model import LatencyModel
-from service.batching.prefetch import Alarm, Prefetch
 from service.batching.profile_order import ProfileOrder
-from service.batching.queue import BatchLimits, BatchTimes, InferenceRequest, Item, ItemQueue
+from service.batching.queue import BatchLimits, ItemQueue
+from service.batching.request import InferenceRequest, Item
 from service.domain.backend import Backend, BatchAnswer, Target
-from service.errors.gateway import (
-    BackendError,
-    BackendFailed,
-    CircuitOpen,
-    Draining,
-    GatewayError,
-    InternalError,
-)
-from service.telemetry.version_metrics import VersionMetrics
+from service.errors.admin import ProfileActive
+from service.errors.gateway import BackendError, BackendFailed, CircuitOpen, Draining, GatewayError, InternalError
+from service.telemetry.version_metrics import BatcherGauges, VersionMetrics
 
 logger = logging.getLogger(__name__)
 
-# Turns of the event loop, microseconds each, that a batch waits at most while every one of them brings more images.
-MOST_TURNS = 4
+# A batch waits up to this many further turns of the event loop, microseconds each, while every turn brings more items.
+MAX_EXTRA_TURNS = 4
+# No prefetch behind longer batches: it would save too little for the items that miss the next batch.
+PREFETCH_MAX_SERVICE_SECONDS = 0.016
+
+
+def _call_later(seconds: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(seconds, callback, *args)
 
 
 class Batcher:
-    """Gathers the images of one version into batches and keeps the backend's slots busy."""
+    """Gathers one version's items into batches and keeps the backend's workers busy."""
 
     def __init__(
         self,
@@ -47,252 +46,253 @@ class Batcher:
         limits: BatchLimits,
         metrics: VersionMetrics,
         clock: Callable[[], float] = time.monotonic,
-        call_later: Callable[..., Alarm] | None = None,  # the event loop's, unless told otherwise
+        call_later: Callable[..., asyncio.TimerHandle] = _call_later,
     ) -> None:
         self.target = target
+        self.num_calls = 0  # requests admitted
         self._backend = backend
-        self._limits = limits
+        self._timeout_seconds = limits.backend_timeout_ms / 1000
         self._metrics = metrics
         self._clock = clock
-        self._queue = ItemQueue()
-        self._retries: deque[Batch] = deque()
+        self._call_later = call_later
+        queue = self._queue = ItemQueue(limits)
+        in_flight = self._in_flight = InFlight()
+        model = self._model = LatencyModel()
+        former = self._former = BatchFormer(queue, in_flight, model, limits)
+        circuit = self._circuit = CircuitBreaker(clock)
+        self._admission = Admission(target, queue, in_flight, model, former)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._num_running = 0
-        self._num_undelivered = 0  # answers that came and have not gone out
-        self._num_workers = self._num_slots = 1
-        self._latency_model = LatencyModel(limits.max_batch_size, limits.latency_objective_ms)
-        self._former = BatchFormer(self._queue, self._latency_model, limits)
-        self._admission = Admission(target, self._queue, self._latency_model, limits)
-        self._prefetch = Prefetch(self._latency_model, self._fill_soon, call_later)
-        self._circuit = CircuitBreaker(clock)
-        self._fill_scheduled = False
-        self._draining = False
-        self.num_calls = 0  # that were let in
-        self.watch: Callable[[BatchAnswer], None] = lambda _: None  # told of answers that went out
-        self.profile: ProfileOrder | None = None  # while one is taken
-        cost = self._latency_model.cost
-        metrics.watch(
-            num_waiting=lambda: len(self._queue),
-            num_running=lambda: self._num_running,
-            oldest_age=lambda: self._queue.oldest_age(clock()),
-            circuit_state=lambda: self._circuit.state,
-            batch_limit=lambda: self._latency_model.limit,
-            fixed_seconds=lambda: cost.fixed_seconds,
-            per_item_seconds=lambda: cost.per_item_seconds if cost.is_known else 0.0,
+        self._timers: dict[Batch, asyncio.TimerHandle] = {}
+        self._num_undelivered = 0  # batches answered whose callers are not
+        self._is_fill_scheduled = False
+        self._is_draining = False
+        self._profile: ProfileOrder | None = None
+        self._observe_answer: Callable[[BatchAnswer], None] = lambda _: None
+        self.gauges = BatcherGauges(
+            num_waiting=lambda: len(queue.items),
+            num_running=lambda: len(in_flight.batches),
+            oldest_age=lambda: queue.oldest_age(clock()),
+            circuit_state=lambda: circuit.state,
+            batch_limit=former.objective_limit,
+            fixed_seconds=lambda: model.fixed_seconds,
+            per_item_seconds=lambda: model.per_item_seconds if model.is_known else 0.0,
         )
 
     def set_capacity(self, num_workers: int, num_slots: int) -> None:
-        """Expect `num_workers` workers that answer, and allow `num_slots` batches in flight."""
-        self._num_workers, self._num_slots = num_workers, num_slots
-        self._latency_model.set_capacity(num_workers, num_slots)
-        self._circuit.succeeded()
+        """Set how many workers answer and how many batches may be in flight; closes the circuit."""
+        self._in_flight.set_capacity(num_workers, num_slots)
+        self._circuit.record_success()
         self._schedule_fill()
+
+    def observe_answers(self, observe: Callable[[BatchAnswer], None]) -> None:
+        """Have `observe` called with every batch's answer, after its callers have theirs."""
+        self._observe_answer = observe
+
+    @contextmanager
+    def profiled(self, order: ProfileOrder) -> Iterator[None]:
+        """Send batches through `order` inside this context; raises ProfileActive if there is an order already."""
+        if self._profile is not None:
+            raise ProfileActive(str(self.target))
+        self._profile = order
+        try:
+            yield
+        finally:
+            self._profile = None
 
     @property
     def is_cut_off(self) -> bool:
-        """Return whether the circuit is open: nothing is taken for a moment."""
-        return self._circuit.state == "open"
+        """Return whether the circuit is open, so that every request is refused for a moment."""
+        return self._circuit.num_failures > 0 and self._circuit.state == "open"
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing waits and nothing runs."""
-        return not (self._num_running or self._queue)
+        """Return whether nothing is queued or in flight."""
+        return not (self._in_flight.batches or self._has_waiting)
 
-    def submit(self, call: InferenceRequest, payloads: Sequence[bytes | None]) -> None:
-        """Queue the call's images in one piece; a None has its result already. The call is told.
+    def submit(self, request: InferenceRequest, payloads: Sequence[bytes | None]) -> None:
+        """Queue all items of a request, or none; None stands for an item that is answered already.
 
         Raises:
-            Draining: the batcher takes nothing more.
+            Draining: the batcher takes no more requests.
             CircuitOpen: the backend does not answer at present.
-            QueueFull: the images do not fit beside those that wait; none was queued.
-            DeadlineUnreachable: so much is to be done before them that they cannot be answered in time.
+            QueueFull: the items do not fit into the queue.
+            DeadlineUnreachable: the work ahead leaves too little time.
         """
-        if self._draining:
+        if self._is_draining:
             raise Draining
-        if self._circuit.state == "open":
+        if self.is_cut_off:
             raise CircuitOpen(str(self.target), max(math.ceil(self._circuit.seconds_left()), 1))
         now = self._clock()
-        items = [Item(payload, call, i, now) for i, payload in enumerate(payloads) if payload is not None]
+        items = [Item(payload, request, i, now) for i, payload in enumerate(payloads) if payload is not None]
         num_bytes = sum([len(item.payload) for item in items])
-        self._admission.require_room(len(items), num_bytes, now)
-        if self._num_running:  # else nothing is ahead; and what is believed of the backend only asking it can correct
-            self._admission.require_time(call, len(items), now)
+        if not self._queue.has_room(len(items), num_bytes):
+            self._admission.make_room(len(items), num_bytes, now)
+        if self._in_flight.batches:  # an idle backend is always asked: only that can correct a wrong forecast
+            self._admission.require_time(request, len(items), now)
         self._queue.push(items, num_bytes)
-        self._latency_model.see(len(self._queue))
         self.num_calls += 1
         self._schedule_fill()
 
     def fail_waiting(self, error: GatewayError) -> None:
-        """Answer everything that waits with `error`; batches in flight are left alone."""
-        waiting = [*self._queue.clear(), *(item for batch in self._retries for item in batch.items)]
-        self._retries.clear()
-        for item in waiting:
-            item.call.answer(item.index, error)
+        """Answer every queued item with `error`; batches in flight go on."""
+        _refuse(self._former.clear(), error)
 
     async def drain(self, seconds: float) -> None:
-        """Take nothing more, finish what waits and runs within `seconds`, then cancel and answer the rest."""
-        self._draining = True
+        """Take no more requests, finish the present ones within `seconds`, then cancel and answer the rest."""
+        self._is_draining = True
         deadline = time.monotonic() + seconds
         self._fill()
-        while self._tasks:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                break
-            await asyncio.wait(self._tasks, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
+        while self._tasks and (left := deadline - time.monotonic()) > 0:
+            await asyncio.wait(self._tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         self.fail_waiting(Draining())
         for task in (tasks := list(self._tasks)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _schedule_fill(self) -> None:
-        # Not before the end of this turn of the event loop, so that requests which arrived together share a batch.
-        if not self._fill_scheduled:
-            self._fill_scheduled = True
-            asyncio.get_running_loop().call_soon(self._fill_when_quiet, len(self._queue), MOST_TURNS)
+    @property
+    def _has_waiting(self) -> bool:
+        return bool(self._queue.items or self._former.retries)
 
-    def _fill_when_quiet(self, num_seen: int, turns_left: int) -> None:
-        """Fill, or wait for one more turn, since the last one brought more images: `num_seen` waited before it."""
-        num_waiting = len(self._queue)
-        if num_waiting > num_seen and turns_left and not self._former.has_full_batch:
+    def _schedule_fill(self) -> None:
+        """Fill at the end of this turn of the event loop, so that requests which arrived together share a batch."""
+        if not self._is_fill_scheduled:
+            self._is_fill_scheduled = True
+            asyncio.get_running_loop().call_soon(self._fill_when_quiet, len(self._queue.items), MAX_EXTRA_TURNS)
+
+    def _fill_when_quiet(self, num_before: int, turns_left: int) -> None:
+        """Fill, or wait one more turn if the last one brought more items than the `num_before` of then."""
+        num_waiting = len(self._queue.items)
+        if num_waiting > num_before and turns_left and not self._former.has_full_batch:
             asyncio.get_running_loop().call_soon(self._fill_when_quiet, num_waiting, turns_left - 1)
         else:
             self._fill()
 
-    def _fill_soon(self) -> None:
-        """Fill, once what lies in the sockets has been read: the event loop rings its alarms before."""
-        if self._queue:
-            asyncio.get_running_loop().call_soon(self._fill_when_quiet, -1, MOST_TURNS)
-
     def _fill(self) -> None:
-        self._fill_scheduled = False
-        while (self._queue or self._retries) and self._may_send() and (batch := self._next()) is not None:
+        """Send batches as long as there are items and free workers or slots for them."""
+        self._is_fill_scheduled = False
+        while self._has_waiting and self._may_send() and (batch := self._next()) is not None:
             self._metrics.close[batch.reason].inc()
-            batch.expected = self._latency_model.begin(len(batch.items))
-            self._prefetch.begin(batch, has_worker=self._num_running < self._num_workers)
-            self._num_running += 1
-            task = asyncio.get_running_loop().create_task(self._run(batch))
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._ended, batch))
-
-    def _may_send(self) -> bool:
-        state = self._circuit.state
-        if state != "closed":
-            return state == "half_open" and not self._num_running
-        if self._num_running < self._num_workers:
-            return True
-        if self._num_running >= self._num_slots:
-            return False
-        # One more for the next worker that is free, so that it need not wait for us. Had it room left long before,
-        # those that come until then would have to wait for the batch after it.
-        return self._latency_model.is_worker_soon_free or self._former.has_full_batch
+            self._in_flight.begin(batch, self._model.seconds(len(batch.items)))
+            if batch.phase == "running":
+                self._expect_end(batch)
+            self._tasks.add(task := asyncio.get_running_loop().create_task(self._run(batch)))
+            task.add_done_callback(partial(self._task_ended, batch))
 
     def _next(self) -> Batch | None:
-        """Return the next batch of images whose callers still wait; None if nobody does."""
-        now = self._clock()
-        while self._retries:
-            batch = self._retries.popleft()
-            batch.items = [item for item in batch.items if item.is_wanted(now)]
-            if batch.items:
-                return batch
-        return self._former.next(now, self._draining)
+        return self._former.next(self._clock(), is_draining=self._is_draining)
+
+    def _may_send(self) -> bool:
+        in_flight, num_batches = self._in_flight, len(self._in_flight.batches)
+        if self._circuit.num_failures and (state := self._circuit.state) != "closed":
+            return state == "half_open" and not num_batches
+        if num_batches < in_flight.num_workers:
+            return True
+        # All workers are busy: one more batch may wait for them if it cannot grow, or if a worker is soon free.
+        # Any other batch would leave too early, and items that arrive meanwhile would miss it.
+        return num_batches < in_flight.num_slots and (in_flight.is_worker_soon_free or self._former.has_full_batch)
 
     async def _run(self, batch: Batch) -> None:
-        started = self._clock()
         self._metrics.batch_size.observe(len(batch.items))
-        batch.trace = send(self.target, batch.items, started)
+        batch.send(self.target, self._clock())
         try:
             answer = await self._ask(batch)
         except BackendError as error:
-            self._metrics.backend_error(error.code)
-            batch.end_trace(self._clock(), None, error.code)
-            self._end(batch)
-            self._retry_or_refuse(batch, error)
-            self._fill()
+            self._fail(batch, error)
             return
-        seconds = self._clock() - started
+        seconds = self._clock() - batch.sent_at
         self._num_undelivered += 1
-        if is_alone := self._num_undelivered == self._num_running == 1 and not (self._queue or self._retries):
-            self._deliver(batch, answer, started, seconds)
+        is_alone = self._num_undelivered == len(self._in_flight.batches) == 1 and not self._has_waiting
+        if is_alone:
+            self._deliver(batch, answer, seconds)
         self._learn(batch, answer, seconds)
         self._end(batch)
         self._fill()
         if not is_alone:
-            # The worker's next batch first: it goes out in the first step of a task that was made just now.
-            asyncio.get_running_loop().call_soon(self._deliver, batch, answer, started, seconds)
+            # After the first step of the task that `_fill` made: the worker's next batch goes first.
+            asyncio.get_running_loop().call_soon(self._deliver, batch, answer, seconds)
 
     async def _ask(self, batch: Batch) -> BatchAnswer:
         payloads = [item.payload for item in batch.items]
-        timeout_seconds = self._limits.backend_timeout_ms / 1000
-        predict = self._backend.predict if self.profile is None else self.profile.predict
-        answer = await predict(self.target, payloads, batch.options(), timeout_seconds)
+        predict = self._backend.predict if self._profile is None else self._profile.predict
+        answer = await predict(self.target, payloads, batch.options(), self._timeout_seconds)
         if len(answer.results) != len(payloads):
             raise BackendFailed(f"{len(answer.results)} results for a batch of {len(payloads)}")
         return answer
 
-    def _end(self, batch: Batch) -> None:
-        assert batch.expected is not None
-        self._num_running -= 1
-        self._prefetch.end(batch)
-        self._latency_model.end(batch.expected)
-        batch.expected = None
-
-    def _ended(self, batch: Batch, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        cause = None if task.cancelled() else task.exception()
-        if batch.expected is not None:  # cancelled, or a mistake of ours or of the backend
-            self._end(batch)
-            error: GatewayError = Draining() if task.cancelled() else InternalError()
-            batch.end_trace(self._clock(), None, error.code)
-            for item in batch.items:
-                item.call.answer(item.index, error)
-        elif cause is None:
-            return  # it has filled what it left
-        if cause is not None:
-            logger.error("a batch of %s failed unexpectedly", self.target, exc_info=cause)
-        self._fill()
-
     def _learn(self, batch: Batch, answer: BatchAnswer, seconds: float) -> None:
-        assert batch.expected is not None
-        self._circuit.succeeded()
-        if answer.profile is None:  # which costs time that the next batch will not take
-            # What the handler spent, so that waiting inside the backend is not taken for work.
-            self._latency_model.learn(batch.expected, answer.decode_seconds + answer.compute_seconds, seconds)
+        if self._circuit.num_failures:
+            self._circuit.record_success()
+        if answer.profile is None:  # a profile takes time that the next batch will not take
+            # The handler's own time, so that waiting inside the backend does not count as work.
+            service_seconds = answer.decode_seconds + answer.compute_seconds
+            self._model.learn(len(batch.items), service_seconds, seconds, batch.round_trip_seconds)
         self._metrics.compute_seconds.observe(seconds)
         self._metrics.batches.inc()
         self._metrics.items.inc(len(batch.items))
 
-    def _deliver(self, batch: Batch, answer: BatchAnswer, started: float, seconds: float) -> None:
+    def _deliver(self, batch: Batch, answer: BatchAnswer, seconds: float) -> None:
         self._num_undelivered -= 1
-        first = batch.items[0].call
-        if answer.profile is None:
-            self._latency_model.compare(first.foreseen_seconds, started + seconds - first.submitted_at)
-        times = BatchTimes(started, seconds, answer.decode_seconds, answer.compute_seconds)
-        for call in {item.call for item in batch.items}:
-            call.note(len(batch.items), batch.limit, batch.reason, times)
-        for item, result in zip(batch.items, answer.results, strict=True):
-            item.call.queue_seconds = max(item.call.queue_seconds, started - item.queued_at)
-            item.call.answer(item.index, result)
-        self.watch(answer)
-        batch.end_trace(started + seconds, answer)
+        first = batch.items[0].request
+        if answer.profile is None and first.expected_seconds:
+            self._model.learn_wait(first.expected_seconds, batch.sent_at + seconds - first.submitted_at)
+        batch.deliver(answer, seconds)
+        self._observe_answer(answer)
+        if batch.trace is not None:
+            batch.end_trace(batch.sent_at + seconds, answer)
 
-    def _retry_or_refuse(self, batch: Batch, error: BackendError) -> None:
-        """Try again in halves what one image may have spoilt for all; answer the others with `error`."""
-        if error.is_outage:
-            self._circuit.failed()
+    def _fail(self, batch: Batch, error: BackendError) -> None:
+        """Try a failed batch again if one of its items may be the cause; else answer its callers with `error`."""
         now = self._clock()
-        wanted = [item for item in batch.items if item.is_wanted(now)]
-        for item in wanted:
-            item.wait_again(now)
+        self._metrics.backend_error(error.code)
+        batch.end_trace(now, None, error.code)
+        self._end(batch)
+        if error.is_outage:
+            self._circuit.record_failure()
+        for item in batch.wanted_items(now):
+            item.requeue(now)
         if self._circuit.state == "open":
             self.fail_waiting(error)
-        elif error.may_be_one_image and len(wanted) > 1:
-            half = len(wanted) // 2
-            self._retries += (Batch(wanted[:half], "split", half), Batch(wanted[half:], "split", len(wanted) - half))
-            return
-        elif error.may_be_one_image and error.is_outage and wanted and not batch.is_repeated:
-            # It was alone with a worker that died, which may have had other reasons.
-            self._retries.append(Batch(wanted, "split", len(wanted), is_repeated=True))
-            return
-        self._metrics.items.inc(len(batch.items))
-        for item in batch.items:
-            item.call.answer(item.index, error)
+        if self._circuit.state == "open" or not self._former.retry(batch, error, now):
+            self._metrics.items.inc(len(batch.items))
+            _refuse(batch.items, error)
+        self._fill()
+
+    def _task_ended(self, batch: Batch, task: asyncio.Task[None]) -> None:
+        """Answer the callers of a batch whose task was cancelled, or failed by a mistake of ours or the backend's."""
+        self._tasks.discard(task)
+        cause = None if task.cancelled() else task.exception()
+        if cause is not None:
+            logger.error("a batch of %s failed unexpectedly", self.target, exc_info=cause)
+        if batch.phase != "ended":
+            self._end(batch)
+            error = Draining() if task.cancelled() else InternalError()
+            batch.end_trace(self._clock(), None, error.code)
+            _refuse(batch.items, error)
+            self._fill()
+
+    def _end(self, batch: Batch) -> None:
+        """Free the batch's slot."""
+        if (timer := self._timers.pop(batch, None)) is not None:
+            timer.cancel()
+        if (following := self._in_flight.end(batch, len(self._queue.items))) is not None:
+            self._expect_end(following)
+
+    def _expect_end(self, batch: Batch) -> None:
+        """Set a timer for shortly before a batch that a worker has begun should be back."""
+        if PREFETCH_SECONDS < batch.service_seconds <= PREFETCH_MAX_SERVICE_SECONDS:
+            seconds = batch.service_seconds - PREFETCH_SECONDS
+            self._timers[batch] = self._call_later(seconds, self._prefetch_next, batch)
+
+    def _prefetch_next(self, batch: Batch) -> None:
+        """Mark the batch as finishing, so that the next one may leave before it is back."""
+        self._in_flight.mark_finishing(batch)
+        # A batch that takes twice as long as expected may be stuck, and so may a batch sent after it.
+        seconds = PREFETCH_SECONDS + batch.service_seconds
+        self._timers[batch] = self._call_later(seconds, self._in_flight.mark_overdue, batch)
+        if self._queue.items:  # the event loop fires timers before it reads sockets: give those one more turn
+            asyncio.get_running_loop().call_soon(self._fill_when_quiet, -1, MAX_EXTRA_TURNS)
+
+
+def _refuse(items: Sequence[Item], error: GatewayError) -> None:
+    for item in items:
+        item.request.answer(item.index, error)

@@ -1,4 +1,4 @@
-"""A circuit breaker: stops asking a backend that does not answer, and tries again after a while."""
+"""The circuit breaker: stops sending batches to a backend that does not answer, and tries again after a pause."""
 
 from collections.abc import Callable
 
@@ -10,41 +10,41 @@ LONGEST_PAUSE_SECONDS = 8.0
 
 
 class CircuitBreaker:
-    """Closed while batches are answered; open after FAILURES_THAT_OPEN in a row were not.
+    """Closed while batches are answered; open after FAILURES_THAT_OPEN failures in a row.
 
-    After a pause it is half open: one batch is let through, and its end closes the circuit or doubles the pause.
+    After a pause it is half open: one batch is sent, and its result closes the circuit or doubles the pause.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
+        self.num_failures = 0  # since the last success; 0 means closed
         self._clock = clock
-        self._num_failures = 0
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._opened_at: float | None = None
 
     @property
     def state(self) -> CircuitState:
-        """Return what it lets through now: everything, one batch, nothing."""
+        """Return what may be sent now: closed means every batch, half open one, open none."""
         if self._opened_at is None:
             return "closed"
         return "half_open" if self.seconds_left() <= 0 else "open"
 
     def seconds_left(self) -> float:
-        """Return how long it stays open; 0 or less when it does not."""
+        """Return how long it stays open; 0 or less unless it is open."""
         if self._opened_at is None:
             return 0.0
         return self._opened_at + self._pause_seconds - self._clock()
 
-    def succeeded(self) -> None:
-        """Take in that a batch was answered."""
-        self._num_failures = 0
+    def record_success(self) -> None:
+        """Close the circuit: a batch was answered."""
+        self.num_failures = 0
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._opened_at = None
 
-    def failed(self) -> None:
-        """Take in that a batch got no answer."""
-        self._num_failures += 1
+    def record_failure(self) -> None:
+        """Count a batch that the backend did not answer; open the circuit if there were too many."""
+        self.num_failures += 1
         if self._opened_at is None:
-            if self._num_failures >= FAILURES_THAT_OPEN:
+            if self.num_failures >= FAILURES_THAT_OPEN:
                 self._opened_at = self._clock()
         elif self.seconds_left() <= 0:
             self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)

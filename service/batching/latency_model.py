@@ -1,163 +1,96 @@
-"""When will it be done: what is in flight, what a batch costs, and how far both have been off so far."""
+"""The latency model: time(n) = fixed + per_item * n for a batch of n, and how far forecasts can be trusted."""
 
 import math
+from collections import deque
 
-from service.batching.cost import CostModel
-from service.batching.crowd import PeakConcurrency
-
+WINDOW = 128  # batches
+# How strongly the slope keeps its last value while all batches have one size, in squared items.
+RIDGE = 4.0
+# A longer time is cut to this multiple of the forecast, so that one hiccup does not look like a slow model.
+# A model that did become slow is still learnt within a few batches.
+OUTLIER_RATIO = 4.0
+SMALLEST_PER_ITEM_SECONDS = 1e-6
 STRETCH_BOUNDS = (0.25, 8.0)
 STRETCH_WEIGHT = 0.1
-# By what factor three answers in a thousand take longer than was foreseen. A queue that is let grow until the forecast
-# just meets the deadline misses it half of the time, and what comes too late was computed for nothing.
+# The margin is the factor by which 3 of 1,000 answers exceed their forecast. A queue that may grow until the plain
+# forecast meets the deadline misses half of its deadlines, and the compute for those answers is lost.
 MARGIN_START = 1.5
 MARGIN_BOUNDS = (1.1, 4.0)
 MARGIN_STEP = 0.1
 MARGIN_QUANTILE = 0.997
-# Images that wait anyway are hurt less by a longer batch than by the throughput that short ones cost.
-SHARE_OF_WAIT = 0.5
-# A batch is worth its while if it takes at least so many times what it costs by itself.
-WORTH = 2
-# Limits are multiples of this: graphs are compiled for a few round sizes, and others go through them in pieces.
-ROUND = 8
-# Before it should be back, a batch is almost back: about what lies between a worker's answer and its next batch if that
-# leaves after it, both ways and their turns of the event loop. uvloop's alarms make it 0.5 to 2.5 ms.
-MOMENT_SECONDS = 0.001
 
 
 class LatencyModel:
-    """Foresees when images are answered by `num_workers` workers that `num_slots` batches keep busy."""
+    """Fits the service time of a batch to its size: least squares over the last WINDOW batches.
 
-    def __init__(self, max_batch_size: int, latency_objective_ms: int) -> None:
-        self.cost = CostModel()
-        self.limit = max_batch_size
-        self._max_batch_size = max_batch_size
-        self._objective_seconds = latency_objective_ms / 1000
-        self._num_workers = 1
-        self._num_slots = 1
-        self._num_running = 0
-        self._num_almost_back = 0  # of those
-        self._num_items_running = 0
-        self._seconds_running = 0.0  # that workers are expected to spend on those that are not almost back
-        self._stretch = 1.0  # round trips that were over round trips that were expected: a moving average
+    The slope shrinks towards its last value (ridge regression, Hoerl and Kennard 1970), since batches of one size say
+    nothing about it. Neither part is ever negative.
+    """
+
+    def __init__(self) -> None:
+        # Zero until the first batch, so that a guess refuses nobody.
+        self.fixed_seconds = 0.0
+        self.per_item_seconds = SMALLEST_PER_ITEM_SECONDS
+        self.is_known = False
+        self.stretch = 1.0  # moving average of actual over expected round trips
         self.margin = MARGIN_START
-        self._crowd = PeakConcurrency()
+        self._window: deque[tuple[int, float]] = deque()
+        self._sum_n = self._sum_nn = 0
+        self._sum_t = self._sum_nt = 0.0
 
-    def set_capacity(self, num_workers: int, num_slots: int) -> None:
-        """Reckon with so many workers, and so many batches in flight at most."""
-        self._num_workers = num_workers
-        self._num_slots = num_slots
+    def seconds(self, num_items: int) -> float:
+        """Return the service time to expect of a batch of `num_items`."""
+        return self.fixed_seconds + self.per_item_seconds * num_items
 
-    def begin(self, num_items: int) -> "InFlightEstimate":
-        """Take in that a batch goes to the backend, and return what is expected of it."""
-        service_seconds = self.cost.seconds(num_items)
-        expected = InFlightEstimate(num_items, service_seconds, self._seconds_until_free() + service_seconds)
-        self._num_running += 1
-        self._num_items_running += num_items
-        self._seconds_running += service_seconds
-        return expected
+    def max_items(self, seconds: float) -> int:
+        """Return the largest batch that a worker finishes within `seconds`; at least 1."""
+        return max(1, math.floor((seconds - self.fixed_seconds) / self.per_item_seconds))
 
-    @property
-    def is_worker_soon_free(self) -> bool:
-        """Tell whether a worker is free, or should be in a moment."""
-        return self._num_running - self._num_almost_back < self._num_workers
+    def num_in_time(self, num_items: int, seconds: float) -> int:
+        """Return how many of `num_items` a worker finishes within `seconds`.
 
-    def set_almost_back(self, expected: "InFlightEstimate", is_almost_back: bool) -> None:
-        """Take in that the batch should be back in a moment, or, if it never came, that nobody knows when."""
-        sign = is_almost_back - expected.is_almost_back
-        expected.is_almost_back = is_almost_back
-        self._num_almost_back += sign
-        self._seconds_running -= sign * expected.service_seconds
+        All of them where not even one would be in time: an item that is late anyway must not slow the others.
+        """
+        return self.max_items(seconds) if self.seconds(1) <= seconds < self.seconds(num_items) else num_items
 
-    def end(self, expected: "InFlightEstimate") -> None:
-        """Take in that the batch is back."""
-        self.set_almost_back(expected, False)
-        self._num_running -= 1
-        self._num_items_running -= expected.num_items
-        self._crowd.shrink(self._num_items_running)
-        self._seconds_running = self._seconds_running - expected.service_seconds if self._num_running else 0.0
-
-    def learn(self, expected: "InFlightEstimate", service_seconds: float, round_trip_seconds: float) -> None:
-        """Take in what an answered batch took: with its worker, and altogether."""
-        if self.cost.is_known:  # else nothing was expected in earnest
+    def learn(self, num_items: int, seconds: float, round_trip_seconds: float, expected_round_trip: float) -> None:
+        """Add a batch of `num_items`: its service time, and its round trip beside the expected one."""
+        if self.is_known:  # the expectation was zero before
             lowest, highest = STRETCH_BOUNDS
-            news = min(max(round_trip_seconds / expected.round_trip_seconds, lowest), highest)
-            self._stretch += STRETCH_WEIGHT * (news - self._stretch)
-        self.cost.learn(expected.num_items, service_seconds)
-        # An image may find all slots taken, then wait behind the batches before it, and then comes its own.
-        num_turns = self._num_slots / self._num_workers + 1
-        self.limit = min(self.cost.limit(self._objective_seconds / num_turns), self._max_batch_size)
+            ratio = min(max(round_trip_seconds / expected_round_trip, lowest), highest)
+            self.stretch += STRETCH_WEIGHT * (ratio - self.stretch)
+            seconds = min(seconds, OUTLIER_RATIO * self.seconds(num_items))
+        else:
+            self.per_item_seconds = max(seconds / num_items, SMALLEST_PER_ITEM_SECONDS)
+            self.is_known = True
+        self._window.append((num_items, seconds))
+        self._add(num_items, seconds, 1)
+        if len(self._window) > WINDOW:
+            self._add(*self._window.popleft(), -1)
+        self._fit()
 
-    def compare(self, foreseen_seconds: float, actual_seconds: float) -> None:
-        """Take in how long an image that had to wait took, to know how far to trust the next forecast.
+    def learn_wait(self, expected_seconds: float, actual_seconds: float) -> None:
+        """Compare the time from submission to answer with its forecast, of a request that had others ahead.
 
         The margin follows a quantile of the ratio by steps that balance there (Robbins and Monro 1951).
         """
-        if foreseen_seconds > 0:
-            exceeded = actual_seconds > self.margin * foreseen_seconds
-            step = MARGIN_STEP * (MARGIN_QUANTILE if exceeded else MARGIN_QUANTILE - 1)
-            lowest, highest = MARGIN_BOUNDS
-            self.margin = min(max(self.margin + step, lowest), highest)
+        exceeded = actual_seconds > self.margin * expected_seconds
+        step = MARGIN_STEP * (MARGIN_QUANTILE if exceeded else MARGIN_QUANTILE - 1)
+        lowest, highest = MARGIN_BOUNDS
+        self.margin = min(max(self.margin + step, lowest), highest)
 
-    def see(self, num_waiting: int) -> None:
-        """Take in that so many images wait."""
-        self._crowd.see(num_waiting + self._num_items_running)
+    def _add(self, num_items: int, seconds: float, sign: int) -> None:
+        self._sum_n += sign * num_items
+        self._sum_nn += sign * num_items * num_items
+        self._sum_t += sign * seconds
+        self._sum_nt += sign * num_items * seconds
 
-    def seconds_until(self, num_before: int, num_items: int) -> float:
-        """Return how long it takes until `num_items` more are answered, with `num_before` in the queue before them."""
-        limit = self.limit_for(num_before + num_items)
-        num_batches = math.ceil(num_items / limit)
-        own = self.cost.fixed_seconds * num_batches + self.cost.per_item_seconds * num_items
-        before = self.cost.fixed_seconds * (num_before / limit) + self.cost.per_item_seconds * num_before
-        num_side_by_side = max(1, min(num_batches, self._num_workers))
-        return self._stretch * (self._seconds_until_free() + before / self._num_workers + own / num_side_by_side)
-
-    def limit_for(self, num_waiting: int) -> int:
-        """Return how many images a batch may hold while so many wait.
-
-        As many as the objective allows, or more: as take SHARE_OF_WAIT of the time that all who wait will take. But not
-        so many of those that are there that there is none left for each worker to go on with.
-        """
-        if not self.cost.is_known:
-            return self.limit
-        wait_seconds = self.cost.seconds(num_waiting) / self._num_workers
-        within = (SHARE_OF_WAIT * wait_seconds - self.cost.fixed_seconds) / self.cost.per_item_seconds
-        return min(max(self.limit, math.floor(within)), self._part_of_crowd(num_waiting), self._max_batch_size)
-
-    def _part_of_crowd(self, num_waiting: int) -> int:
-        num_images = max(self._crowd.size, num_waiting + self._num_items_running)
-        worth = WORTH * (self.cost.fixed_seconds + MOMENT_SECONDS) / self.cost.per_item_seconds
-        return ROUND * math.ceil(max(num_images / (2 * self._num_workers), worth) / ROUND)
-
-    def share_of(self, num_waiting: int) -> int:
-        """Return how many of those that wait one worker should take, for all workers to be done at about one time.
-
-        Where one takes all, it works on them alone while the others answer what comes in one by one.
-        """
-        return math.ceil((num_waiting + self._num_items_running) / self._num_workers)
-
-    def limit_within(self, seconds: float, limit: int) -> int:
-        """Return how many images, `limit` at most, a batch may hold that is to be answered within `seconds`.
-
-        The whole limit where that is too short for a single one: what is late anyway must not slow the others down.
-        """
-        left = seconds / self._stretch - self._seconds_until_free()
-        if self.cost.seconds(limit) <= left or self.cost.seconds(1) > left:
-            return limit
-        return max(1, math.floor((left - self.cost.fixed_seconds) / self.cost.per_item_seconds))
-
-    def _seconds_until_free(self) -> float:
-        if self._num_running < self._num_workers:
-            return 0.0
-        return MOMENT_SECONDS if self.is_worker_soon_free else self._seconds_running / self._num_workers
-
-
-class InFlightEstimate:
-    """What is expected of one batch in flight."""
-
-    __slots__ = ("is_almost_back", "num_items", "round_trip_seconds", "service_seconds")
-
-    def __init__(self, num_items: int, service_seconds: float, round_trip_seconds: float) -> None:
-        self.num_items = num_items
-        self.service_seconds = service_seconds
-        self.round_trip_seconds = round_trip_seconds
-        self.is_almost_back = False
+    def _fit(self) -> None:
+        count = len(self._window)
+        mean_n, mean_t = self._sum_n / count, self._sum_t / count
+        variance = self._sum_nn - self._sum_n * mean_n
+        covariance = self._sum_nt - self._sum_n * mean_t
+        slope = (covariance + RIDGE * self.per_item_seconds) / (variance + RIDGE)
+        # A line through noise can have any slope: keep it positive, and within the whole time.
+        self.per_item_seconds = max(min(slope, mean_t / mean_n), SMALLEST_PER_ITEM_SECONDS)
+        self.fixed_seconds = max(mean_t - self.per_item_seconds * mean_n, 0.0)

@@ -1,4 +1,4 @@
-"""A wish for profiles of one version's next batches, and what has come of it so far."""
+"""An order for profiles of one version's next batches."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -9,20 +9,20 @@ from service.domain.backend import Backend, BatchAnswer, BatchOptions, ProfileKi
 from service.errors.admin import ProfileUnsupported
 from service.errors.gateway import BackendFailed, GatewayError
 
-# Of all batches together, as they came; handlers bound those of each.
+# Limit for all traces of an order together, as received; the handler bounds each.
 MAX_TRACE_CHARACTERS = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ProfiledBatch:
-    """A batch, and what its handler says of it."""
+    """The handler's profile of one batch."""
 
     num_items: int
     profile: Mapping[str, Any]
 
 
 class ProfileOrder:
-    """Batches sent through it are profiled until there are enough; the first that fails ends it, and nothing else."""
+    """Profiles the batches sent through it until there are enough. A batch that fails ends the order only."""
 
     def __init__(self, backend: Backend, num_batches: int, kind: ProfileKind) -> None:
         self.batches: list[ProfiledBatch] = []
@@ -36,13 +36,13 @@ class ProfileOrder:
 
     @property
     def is_wanting(self) -> bool:
-        """Return whether more batches are to be profiled than were sent."""
+        """Return whether the next batch will be profiled."""
         return self._num_unsent > 0
 
     async def predict(
         self, target: Target, items: Sequence[bytes], options: BatchOptions, timeout_seconds: float
     ) -> BatchAnswer:
-        """Answer one batch, profiled if one is still wanted; see Backend.predict."""
+        """Answer one batch, and profile it while the order wants more; see Backend.predict."""
         if not self._num_unsent:
             return await self._backend.predict(target, items, options, timeout_seconds)
         self._num_unsent -= 1
@@ -50,10 +50,10 @@ class ProfileOrder:
             asked = replace(options, profile=self._kind)
             answer = await self._backend.predict(target, items, asked, timeout_seconds)
         except GatewayError as error:
-            # It may well be the profile that the batch failed of: its images are tried again without.
+            # The profile itself may be the cause: the batch is tried again without one.
             self._end(error)
             raise
-        except BaseException:  # cancelled, most likely: nothing is known of it
+        except BaseException:  # most likely cancelled: another batch takes its place
             self._num_unsent += 1
             raise
         self._take(target, len(items), answer.profile)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 
-from service.batching.queue import InferenceRequest
+from service.batching.request import InferenceRequest
 from service.domain.backend import ItemError, ItemResult, Ranking
 from service.errors.gateway import GatewayError
 from service.monitoring.signed_ids import NO_CLASS, PredictionIds

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.admin.access import Access
-from service.batching.deadlines import Deadlines
+from service.batching.request import Deadlines
 from service.errors.gateway import GatewayError
 from service.errors.request import ParameterInvalid
 from service.http.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders

@@ -9,8 +9,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect
 
-from service.batching.deadlines import Deadlines
-from service.batching.queue import InferenceRequest
+from service.batching.request import Deadlines, InferenceRequest
 from service.domain.backend import ItemError, Priority, Ranking
 from service.errors.gateway import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
 from service.errors.request import ImageRejected

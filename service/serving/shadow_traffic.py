@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median, median_low
 
-from service.batching.deadlines import Deadlines
-from service.batching.queue import InferenceRequest
+from service.batching.request import Deadlines, InferenceRequest
 from service.domain.backend import ItemError, Ranking, Target
 from service.errors.gateway import GatewayError
 from service.persistence.registry import Registry

@@ -36,6 +36,7 @@ class Lifecycle:
         """Return a model_version of which nothing has been done yet; None takes as many workers as the settings say."""
         metrics = VersionMetrics(self._metrics, archive.target)
         batcher = Batcher(archive.target, self._backend, _limits(self._settings), metrics)
+        metrics.watch(batcher.gauges)
         unknown = Contract.unknown(archive.model, archive.version)
         return ModelVersion(archive, unknown, batcher, metrics, num_workers or self._settings.workers_per_version)
 
@@ -129,7 +130,7 @@ class Lifecycle:
         )
         metrics = DriftMetrics(self._metrics, target, contract.classes)
         model_version.quality = DriftMonitor(target, contract, limits, metrics)
-        model_version.batcher.watch = model_version.quality.take
+        model_version.batcher.observe_answers(model_version.quality.take)
         if contract.reference is None:
             logger.info("%s: its contract has no reference, so drift is not measured", target)
 

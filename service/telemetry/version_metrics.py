@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from service.domain.backend import Target
 from service.domain.traffic import Role
@@ -67,6 +68,19 @@ class Durations(dict[Outcome, QuickHistogram]):
         return child
 
 
+@dataclass(frozen=True, slots=True)
+class BatcherGauges:
+    """Functions that read a batcher's present state."""
+
+    num_waiting: Callable[[], int]
+    num_running: Callable[[], int]
+    oldest_age: Callable[[], float]
+    circuit_state: Callable[[], CircuitState]
+    batch_limit: Callable[[], int]
+    fixed_seconds: Callable[[], float]
+    per_item_seconds: Callable[[], float]
+
+
 class VersionMetrics:
     """The metrics of one version."""
 
@@ -127,25 +141,15 @@ class VersionMetrics:
         """Count a failed batch; `kind` is the code of a BackendError, a closed set."""
         self._errors.labels(*self._labels, kind).inc()
 
-    def watch(
-        self,
-        *,
-        num_waiting: Callable[[], int],
-        num_running: Callable[[], int],
-        oldest_age: Callable[[], float],
-        circuit_state: Callable[[], CircuitState],
-        batch_limit: Callable[[], int],
-        fixed_seconds: Callable[[], float],
-        per_item_seconds: Callable[[], float],
-    ) -> None:
-        """Read these gauges from the batcher at each scrape, so that requests need not set them."""
-        self.queue_depth.set_function(num_waiting)
-        self.in_flight_batches.set_function(num_running)
-        self.queue_oldest_age.set_function(oldest_age)
-        self.circuit.set_function(lambda: CIRCUIT_STATES[circuit_state()])
-        self.batch_limit.set_function(batch_limit)
-        self.batch_model_fixed.set_function(fixed_seconds)
-        self.batch_model_per_item.set_function(per_item_seconds)
+    def watch(self, gauges: BatcherGauges) -> None:
+        """Read the batcher's gauges whenever Prometheus asks, so that requests need not update them."""
+        self.queue_depth.set_function(gauges.num_waiting)
+        self.in_flight_batches.set_function(gauges.num_running)
+        self.queue_oldest_age.set_function(gauges.oldest_age)
+        self.circuit.set_function(lambda: CIRCUIT_STATES[gauges.circuit_state()])
+        self.batch_limit.set_function(gauges.batch_limit)
+        self.batch_model_fixed.set_function(gauges.fixed_seconds)
+        self.batch_model_per_item.set_function(gauges.per_item_seconds)
 
     def show_workers(self, states: Mapping[str, int]) -> None:
         """Set the number of workers in each state; states without a worker go to 0."""

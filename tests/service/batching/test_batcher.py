@@ -1,16 +1,19 @@
 import asyncio
 from functools import partial
+from typing import Any, cast
 
 import pytest
 
-from service.batching.batcher import MOST_TURNS, Batcher
-from service.batching.prefetch import LONGEST_SECONDS
-from service.batching.queue import BatchLimits, InferenceRequest
+from service.batching.batch_former import PREFETCH_SECONDS
+from service.batching.batcher import MAX_EXTRA_TURNS, PREFETCH_MAX_SERVICE_SECONDS, Batcher
+from service.batching.queue import BatchLimits
+from service.batching.request import InferenceRequest
 from service.domain.backend import Ranking, Target
 from service.errors.gateway import Draining, QueueFull
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import VersionMetrics
 from tests.fake_backend import FakeBackend
+from tests.service.alarms import Alarms
 from tests.service.limits import LIMITS, limits
 
 pytestmark = pytest.mark.anyio
@@ -24,14 +27,14 @@ def make(backend: FakeBackend, bounds: BatchLimits = LIMITS) -> Batcher:
 
 
 class Waiting(InferenceRequest):
-    """A call that can be waited for."""
+    """A request that can be awaited."""
 
     def __init__(self, num_items: int) -> None:
         self.done = asyncio.Event()
         super().__init__(num_items, 1, FAR, self.done.set)
 
 
-def call(num_items: int) -> Waiting:
+def ask(num_items: int) -> Waiting:
     return Waiting(num_items)
 
 
@@ -39,10 +42,10 @@ async def test_an_idle_batcher_adds_no_delay_and_a_busy_one_gathers() -> None:
     backend = FakeBackend()
     batcher = make(backend)
     backend.hold()
-    first = call(1)
+    first = ask(1)
     batcher.submit(first, [b"class:0"])
     await backend.batches_arrived(1)
-    others = [call(1) for _ in range(3)]
+    others = [ask(1) for _ in range(3)]
     for each in others:
         batcher.submit(each, [b"class:1"])
     backend.release()
@@ -52,7 +55,7 @@ async def test_an_idle_batcher_adds_no_delay_and_a_busy_one_gathers() -> None:
     assert first.results == [Ranking([(0, 1.0)])]
 
 
-async def test_who_is_alone_is_answered_before_anything_else_is_done() -> None:
+async def test_a_lone_batch_is_answered_before_the_batcher_does_anything_else() -> None:
     batcher = make(FakeBackend())
     was_idle: list[bool] = []
     done = asyncio.Event()
@@ -92,13 +95,13 @@ async def test_batches_that_come_back_together_are_answered_in_their_order() -> 
 async def test_a_batch_waits_some_turns_of_the_event_loop_while_each_brings_more() -> None:
     backend = FakeBackend()
     batcher = make(backend, limits(max_batch_size=16))
-    calls = [call(1) for _ in range(10)]
-    batcher.submit(calls[0], [b"class:0"])
-    for each in calls[1:]:
+    requests = [ask(1) for _ in range(10)]
+    batcher.submit(requests[0], [b"class:0"])
+    for each in requests[1:]:
         batcher.submit(each, [b"class:0"])
         await asyncio.sleep(0)  # one turn
-    await asyncio.gather(*(each.done.wait() for each in calls))
-    assert len(backend.batches[0]) == 2 + MOST_TURNS
+    await asyncio.gather(*(each.done.wait() for each in requests))
+    assert len(backend.batches[0]) == 2 + MAX_EXTRA_TURNS
 
 
 async def test_as_many_batches_run_as_there_are_slots() -> None:
@@ -106,13 +109,13 @@ async def test_as_many_batches_run_as_there_are_slots() -> None:
     batcher = make(backend)
     batcher.set_capacity(2, 2)
     backend.hold()
-    calls = [call(4) for _ in range(2)]
-    for each in calls:
+    requests = [ask(4) for _ in range(2)]
+    for each in requests:
         batcher.submit(each, [b"class:0"] * 4)
     await backend.batches_arrived(2)
     assert backend.num_in_flight == 2
     backend.release()
-    await asyncio.gather(*(each.done.wait() for each in calls))
+    await asyncio.gather(*(each.done.wait() for each in requests))
 
 
 async def test_idle_workers_share_what_came_at_once() -> None:
@@ -120,7 +123,7 @@ async def test_idle_workers_share_what_came_at_once() -> None:
     batcher = make(backend)
     batcher.set_capacity(2, 3)
     backend.hold()
-    whole = call(4)
+    whole = ask(4)
     batcher.submit(whole, [b"class:0"] * 4)
     await backend.batches_arrived(2)
     backend.release()
@@ -134,65 +137,65 @@ async def test_a_batch_waits_at_a_busy_worker_only_when_it_is_full() -> None:
     batcher = make(backend)
     batcher.set_capacity(1, 2)
     backend.hold()
-    calls = [call(1) for _ in range(6)]
-    batcher.submit(calls[0], [b"class:0"])
+    requests = [ask(1) for _ in range(6)]
+    batcher.submit(requests[0], [b"class:0"])
     await backend.batches_arrived(1)
-    for each in calls[1:4]:
+    for each in requests[1:4]:
         batcher.submit(each, [b"class:1"])
     await asyncio.sleep(0.01)
     assert [len(batch) for batch in backend.batches] == [1]
-    batcher.submit(calls[4], [b"class:1"])
+    batcher.submit(requests[4], [b"class:1"])
     await backend.batches_arrived(2)
-    batcher.submit(calls[5], [b"class:2"])
+    batcher.submit(requests[5], [b"class:2"])
     backend.release()
-    await asyncio.gather(*(each.done.wait() for each in calls))
+    await asyncio.gather(*(each.done.wait() for each in requests))
     assert [len(batch) for batch in backend.batches] == [1, 4, 1]
 
 
 async def busy_for(service_seconds: float, backend: FakeBackend) -> tuple[Batcher, list[Waiting]]:
-    """Return a batcher whose only worker should be free after so long, but is not, and calls: one runs, one waits."""
+    """Return a batcher whose only worker is held past its service time, and three requests: done, running, queued."""
     batcher = make(backend)
     batcher.set_capacity(1, 3)
     backend.service_seconds = service_seconds
-    first, running, waiting = calls = [call(1) for _ in range(3)]
+    first, running, waiting = requests = [ask(1) for _ in range(3)]
     batcher.submit(first, [b"class:0"])  # to know how long one takes
     await first.done.wait()
     backend.hold()
     batcher.submit(running, [b"class:0"])
     await backend.batches_arrived(2)
     batcher.submit(waiting, [b"class:0"])
-    return batcher, calls
+    return batcher, requests
 
 
-async def test_a_batch_leaves_when_the_worker_should_be_free_in_a_moment() -> None:
+async def test_the_next_batch_leaves_shortly_before_the_worker_should_be_free() -> None:
     backend = FakeBackend()
-    batcher, calls = await busy_for(0.01, backend)
+    batcher, requests = await busy_for(0.01, backend)
     await backend.batches_arrived(3)
-    calls += [call(1), call(1)]
-    for each in calls[3:]:
+    requests += [ask(1), ask(1)]
+    for each in requests[3:]:
         batcher.submit(each, [b"class:0"])
     await asyncio.sleep(0.02)
     assert len(backend.batches) == 3, "one batch leaves early, not two"
     backend.release()
-    await asyncio.gather(*(each.done.wait() for each in calls))
+    await asyncio.gather(*(each.done.wait() for each in requests))
     assert [len(batch) for batch in backend.batches] == [1, 1, 1, 2]
 
 
-async def test_images_that_come_meanwhile_do_not_miss_the_batch_after_a_long_one() -> None:
+async def test_nothing_is_prefetched_behind_a_long_batch() -> None:
     backend = FakeBackend()
-    batcher, calls = await busy_for(2 * LONGEST_SECONDS, backend)
-    await asyncio.sleep(2.1 * LONGEST_SECONDS)
-    calls += [call(1)]
-    batcher.submit(calls[-1], [b"class:0"])
+    batcher, requests = await busy_for(2 * PREFETCH_MAX_SERVICE_SECONDS, backend)
+    await asyncio.sleep(2.1 * PREFETCH_MAX_SERVICE_SECONDS)
+    requests += [ask(1)]
+    batcher.submit(requests[-1], [b"class:0"])
     backend.release()
-    await asyncio.gather(*(each.done.wait() for each in calls))
+    await asyncio.gather(*(each.done.wait() for each in requests))
     assert [len(batch) for batch in backend.batches] == [1, 1, 2]
 
 
 async def test_a_batch_is_bounded_in_bytes() -> None:
     backend = FakeBackend()
     batcher = make(backend, limits(max_batch_bytes=20))
-    whole = call(4)
+    whole = ask(4)
     batcher.submit(whole, [b"class:0", b"class:1", b"class:2", b"class:000000000000000000003"])  # 7, 7, 7 and 27 bytes
     await whole.done.wait()
     # One item alone may be over the limit: it has to go at some time.
@@ -203,42 +206,42 @@ async def test_a_queue_is_bounded_in_bytes_and_takes_all_or_nothing() -> None:
     backend = FakeBackend()
     batcher = make(backend)
     backend.hold()
-    first = call(1)
+    first = ask(1)
     batcher.submit(first, [b"class:0"])
     await backend.batches_arrived(1)
     with pytest.raises(QueueFull) as caught:
-        batcher.submit(call(2), [b"class:1", b"x" * 100])
+        batcher.submit(ask(2), [b"class:1", b"x" * 100])
     assert caught.value.num_waiting == 0
-    second = call(1)
+    second = ask(1)
     batcher.submit(second, [b"class:1"])
     backend.release()
     await asyncio.gather(first.done.wait(), second.done.wait())
     assert backend.batches == [[b"class:0"], [b"class:1"]]
 
 
-async def test_draining_finishes_what_is_there_and_takes_nothing_new() -> None:
+async def test_draining_finishes_present_requests_and_takes_no_new_ones() -> None:
     backend = FakeBackend()
     batcher = make(backend)
     backend.hold()
-    running, waiting = call(1), call(1)
+    running, waiting = ask(1), ask(1)
     batcher.submit(running, [b"class:0"])
     await backend.batches_arrived(1)
     batcher.submit(waiting, [b"class:1"])
     drained = asyncio.create_task(batcher.drain(5))
     await asyncio.sleep(0)
     with pytest.raises(Draining):
-        batcher.submit(call(1), [b"class:2"])
+        batcher.submit(ask(1), [b"class:2"])
     backend.release()
     await drained
     assert running.results == [Ranking([(0, 1.0)])]
     assert waiting.results == [Ranking([(1, 1.0)])]
 
 
-async def test_draining_has_a_limit_and_answers_who_is_left() -> None:
+async def test_draining_has_a_limit_and_answers_the_rest() -> None:
     backend = FakeBackend()
     batcher = make(backend)
     backend.hold()
-    running, waiting = call(1), call(1)
+    running, waiting = ask(1), ask(1)
     batcher.submit(running, [b"class:0"])
     await backend.batches_arrived(1)
     batcher.submit(waiting, [b"class:1"])
@@ -246,3 +249,57 @@ async def test_draining_has_a_limit_and_answers_who_is_left() -> None:
     assert isinstance(running.results[0], Draining)
     assert isinstance(waiting.results[0], Draining)
     assert backend.num_in_flight == 0
+
+
+async def with_timers(service_seconds: float) -> tuple[Batcher, FakeBackend, Alarms]:
+    """Return a batcher that knows a batch's service time, with one batch held at its only worker."""
+    backend, timers = FakeBackend(), Alarms()
+    backend.service_seconds = service_seconds
+    batcher = Batcher(
+        TARGET, backend, LIMITS, VersionMetrics(Metrics(), TARGET), lambda: timers.now, cast(Any, timers.call_later)
+    )
+    batcher.set_capacity(1, 3)
+    first = ask(1)
+    batcher.submit(first, [b"class:0"])
+    await first.done.wait()
+    backend.hold()
+    batcher.submit(ask(1), [b"class:0"])
+    await backend.batches_arrived(2)
+    return batcher, backend, timers
+
+
+async def test_a_batch_is_prefetched_shortly_before_the_worker_should_be_free_and_not_behind_a_stuck_one() -> None:
+    batcher, backend, timers = await with_timers(0.005)
+    assert timers.times() == pytest.approx([0.005 - PREFETCH_SECONDS])
+    timers.ring(0.005 - PREFETCH_SECONDS)
+    assert timers.times() == pytest.approx([2 * 0.005]), "late by its own length, it may be stuck"
+    timers.ring(0.01)
+    late = ask(1)
+    batcher.submit(late, [b"class:0"])
+    for _ in range(3 + MAX_EXTRA_TURNS):
+        await asyncio.sleep(0)
+    assert len(backend.batches) == 2
+    backend.release()
+    await late.done.wait()
+    assert len(backend.batches) == 3
+
+
+async def test_a_waiting_batch_gets_its_timer_when_its_worker_is_free() -> None:
+    batcher, backend, timers = await with_timers(0.005)
+    timers.ring(0.004)
+    second = ask(1)
+    batcher.submit(second, [b"class:0"])
+    await backend.batches_arrived(3)
+    assert timers.times() == pytest.approx([0.01]), "the second batch has no worker yet"
+    backend.release()
+    await second.done.wait()
+    await batcher.drain(5)
+    assert not timers.times()
+
+
+@pytest.mark.parametrize("seconds", [PREFETCH_SECONDS / 2, 1.1 * PREFETCH_MAX_SERVICE_SECONDS])
+async def test_nothing_is_prefetched_behind_batches_so_short_or_so_long(seconds: float) -> None:
+    batcher, backend, timers = await with_timers(seconds)
+    assert not timers.times()
+    backend.release()
+    await batcher.drain(5)

@@ -1,19 +1,19 @@
-"""The batcher as a state machine: whatever callers and the backend do, in whatever order, its promises hold.
+"""The batcher as a state machine: its promises hold for any order of what callers and the backend do.
 
-Every live caller gets exactly one answer, its own; the most urgent go first; bounds hold; nothing is left behind.
+Every live caller gets exactly one answer, its own. The most urgent items go first. Bounds hold. Nothing is left over.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from service.batching.batcher import Batcher
-from service.batching.queue import InferenceRequest
+from service.batching.request import InferenceRequest
 from service.domain.backend import BatchAnswer, BatchOptions, ItemError, Priority, Ranking, Target
 from service.errors.gateway import (
     BackendError,
@@ -41,16 +41,16 @@ ERRORS: tuple[BackendError, ...] = (BackendUnavailable("gone"), BackendTimeout(1
 
 @dataclass(eq=False)
 class Caller:
-    """A call, what it sent, and how it ended outside of the batcher."""
+    """A request, its payloads, and the error that refused it."""
 
-    call: InferenceRequest
+    request: InferenceRequest
     payloads: list[bytes]
     refused_with: GatewayError | None = None
 
 
 @dataclass(eq=False)
 class PendingBatch:
-    """A batch that the backend has and nobody has answered."""
+    """A batch that the backend has not answered."""
 
     items: list[bytes]
     answer: "asyncio.Future[BatchAnswer]"
@@ -97,7 +97,7 @@ class BatcherMachine(RuleBasedStateMachine):
     def start(self, num_workers: int, num_slots: int) -> None:
         backend: Any = self.desk
         metrics = VersionMetrics(Metrics(), TARGET)
-        self.batcher = Batcher(TARGET, backend, LIMITS, metrics, lambda: self.now, self.alarms.call_later)
+        self.batcher = Batcher(TARGET, backend, LIMITS, metrics, lambda: self.now, cast(Any, self.alarms.call_later))
         self.run(lambda: self.batcher.set_capacity(num_workers, max(num_workers, num_slots)))
         self.num_workers, self.num_slots = num_workers, max(num_workers, num_slots)
 
@@ -112,13 +112,13 @@ class BatcherMachine(RuleBasedStateMachine):
         self.loop.run_until_complete(turn())
 
     def look_at(self, items: list[bytes]) -> None:
-        """A batch has only images that somebody waits for; unless it is tried again, they are the most urgent ones."""
-        senders = {payload: caller.call for caller in self.callers for payload in caller.payloads}
+        """A batch holds only items whose callers wait. Unless it is a retry, they are the most urgent ones."""
+        senders = {payload: caller.request for caller in self.callers for payload in caller.payloads}
         for payload in items:
             assert not senders[payload].is_done, "sent for a caller that has left"
             assert senders[payload].deadline > self.now
         if not any(set(items) < set(batch) for batch in self.desk.taken):
-            waiting = [item.call.order for item in self.batcher._queue._items if item.is_wanted(self.now)]
+            waiting = [item.request.order for item in self.batcher._queue.items if item.is_wanted(self.now)]
             assert all(senders[payload].order >= max(waiting, default=(-9, 0, 0)) for payload in items)
 
     # What callers do
@@ -136,18 +136,18 @@ class BatcherMachine(RuleBasedStateMachine):
             payloads.append(str(self.num_sent).encode() + b"x" * size)
         if poisoned:
             payloads[-1] = POISON + payloads[-1]
-        num_waiting, was_idle = len(self.batcher._queue), not self.desk.batches
+        num_waiting, was_idle = len(self.batcher._queue.items), not self.desk.batches
         wanted = self.wanted_bytes()
 
         def step() -> None:
-            call = InferenceRequest(len(payloads), 1, self.now + deadline, lambda: None, priority)
-            caller = Caller(call, payloads)
+            request = InferenceRequest(len(payloads), 1, self.now + deadline, lambda: None, priority)
+            caller = Caller(request, payloads)
             self.callers.append(caller)
             try:
-                self.batcher.submit(call, payloads)
+                self.batcher.submit(request, payloads)
             except (QueueFull, DeadlineUnreachable, CircuitOpen, Draining) as error:
                 caller.refused_with = error
-                call.end(error)
+                request.end(error)
 
         self.run(step)
         refusal = self.callers[-1].refused_with
@@ -162,26 +162,26 @@ class BatcherMachine(RuleBasedStateMachine):
         assert isinstance(refusal, Draining) == self.closed
 
     def wanted_bytes(self) -> tuple[int, int]:
-        items = [item for item in self.batcher._queue._items if item.is_wanted(self.now)]
+        items = [item for item in self.batcher._queue.items if item.is_wanted(self.now)]
         return len(items), sum(len(item.payload) for item in items)
 
     @precondition(lambda self: self.callers)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         caller = data.draw(st.sampled_from(self.callers))
-        self.run(caller.call.end)
+        self.run(caller.request.end)
 
     @rule(seconds=st.sampled_from([0.001, 0.01, 0.05, 0.6, 5.0]))
     def time_passes(self, seconds: float) -> None:
         self.run(lambda: self.advance(seconds))
 
     def advance(self, seconds: float) -> None:
-        """Move the clock, and ring the alarms: the batcher's own, and what each caller has set for its deadline."""
+        """Move the clock and fire the timers: the batcher's own and the callers' deadlines."""
         self.now += seconds
         self.alarms.ring(self.now)
         for caller in self.callers:
-            if caller.call.deadline <= self.now:
-                caller.call.end(DeadlineExceeded(1))
+            if caller.request.deadline <= self.now:
+                caller.request.end(DeadlineExceeded(1))
 
     # What the backend does
 
@@ -224,9 +224,9 @@ class BatcherMachine(RuleBasedStateMachine):
         if not hasattr(self, "batcher"):
             return
         queue = self.batcher._queue
-        assert len(queue) <= LIMITS.max_queue_items
-        assert queue.num_bytes == sum(len(item.payload) for item in queue._items) <= LIMITS.max_queue_bytes
-        assert len(self.desk.batches) == self.batcher._num_running <= self.num_slots
+        assert len(queue.items) <= LIMITS.max_queue_items
+        assert queue.num_bytes == sum(len(item.payload) for item in queue.items) <= LIMITS.max_queue_bytes
+        assert len(self.desk.batches) == len(self.batcher._in_flight.batches) <= self.num_slots
         for items in self.desk.taken:
             assert 1 <= len(items) <= LIMITS.max_batch_size
             assert len(items) == 1 or sum(map(len, items)) <= LIMITS.max_batch_bytes
@@ -239,16 +239,16 @@ class BatcherMachine(RuleBasedStateMachine):
     @invariant()
     def the_queue_is_in_order(self) -> None:
         if hasattr(self, "batcher"):
-            items = self.batcher._queue._items
-            order = [(item.call.priority == "normal", -item.call.deadline, -item.queued_at) for item in items]
+            items = self.batcher._queue.items
+            order = [(item.request.priority == "normal", -item.request.deadline, -item.queued_at) for item in items]
             assert order == sorted(order)
 
     @invariant()
     def answers_are_ones_own_and_come_once(self) -> None:
         for caller in self.callers:
-            call = caller.call
+            request = caller.request
             missing = 0
-            for payload, result in zip(caller.payloads, call.results, strict=True):
+            for payload, result in zip(caller.payloads, request.results, strict=True):
                 if result is None:
                     missing += 1
                 elif isinstance(result, Ranking):
@@ -256,15 +256,15 @@ class BatcherMachine(RuleBasedStateMachine):
                     assert not payload.startswith(POISON)
                 else:
                     assert isinstance(result, GatewayError)
-            assert call.num_missing == missing
+            assert request.num_missing == missing
             if missing == 0:
-                assert call.is_done
+                assert request.is_done
 
     def teardown(self) -> None:
         if not hasattr(self, "batcher"):
             self.loop.close()
             return
-        for _ in range(1000):  # whatever is left is answered, however often it is split
+        for _ in range(1000):  # answer what is left, however often it is split
             if not self.desk.batches:
                 break
             self.run(lambda: self.settle(self.desk.batches[0], 0.001))
@@ -272,13 +272,12 @@ class BatcherMachine(RuleBasedStateMachine):
         self.bounds_hold()
         self.answers_are_ones_own_and_come_once()
         assert not self.batcher._tasks
-        assert not self.batcher._retries
-        assert len(self.batcher._queue) == self.batcher._num_running == 0
-        assert self.batcher._latency_model._num_almost_back == 0
+        assert not self.batcher._former.retries
+        assert len(self.batcher._queue.items) == len(self.batcher._in_flight.batches) == 0
         assert not self.alarms.times()
-        assert self.batcher._latency_model._num_running == self.batcher._latency_model._seconds_running == 0
+        assert not self.batcher._timers
         for caller in self.callers:
-            assert caller.call.is_done, "a caller was forgotten"
+            assert caller.request.is_done, "a caller was forgotten"
         self.loop.close()
 
 

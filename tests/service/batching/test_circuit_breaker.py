@@ -16,7 +16,7 @@ class Clock:
 def opened(clock: Clock) -> CircuitBreaker:
     circuit = CircuitBreaker(clock)
     for _ in range(FAILURES_THAT_OPEN):
-        circuit.failed()
+        circuit.record_failure()
     return circuit
 
 
@@ -24,9 +24,9 @@ def test_it_opens_after_failures_in_a_row_only() -> None:
     circuit = CircuitBreaker(Clock())
     for _ in range(3):
         for _ in range(FAILURES_THAT_OPEN - 1):
-            circuit.failed()
+            circuit.record_failure()
         assert circuit.state == "closed"
-        circuit.succeeded()
+        circuit.record_success()
     assert opened(Clock()).state == "open"
 
 
@@ -34,11 +34,11 @@ def test_one_is_tried_after_a_pause_and_success_closes() -> None:
     clock = Clock()
     circuit = opened(clock)
     clock.now += FIRST_PAUSE_SECONDS / 2
-    circuit.failed()  # a batch that was in flight: it neither closes the circuit nor prolongs the pause
+    circuit.record_failure()  # a batch that was in flight: it neither closes the circuit nor prolongs the pause
     assert 0 < circuit.seconds_left() <= FIRST_PAUSE_SECONDS / 2
     clock.now += FIRST_PAUSE_SECONDS / 2
     assert circuit.state == "half_open"
-    circuit.succeeded()
+    circuit.record_success()
     assert circuit.seconds_left() == 0
     assert str(circuit.state) == "closed"
 
@@ -50,10 +50,10 @@ def test_the_pause_grows_up_to_a_limit_and_starts_anew() -> None:
     for _ in range(10):
         pauses.append(circuit.seconds_left())
         clock.now += circuit.seconds_left()
-        circuit.failed()
+        circuit.record_failure()
     assert pauses[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
     assert pauses[-1] == LONGEST_PAUSE_SECONDS
-    circuit.succeeded()
+    circuit.record_success()
     for _ in range(FAILURES_THAT_OPEN):
-        circuit.failed()
+        circuit.record_failure()
     assert circuit.seconds_left() == FIRST_PAUSE_SECONDS

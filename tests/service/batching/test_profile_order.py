@@ -12,7 +12,7 @@ from service.errors.gateway import BackendFailed
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import VersionMetrics
 from tests.fake_backend import FakeBackend, make_profile, make_trace
-from tests.service.batching.test_batcher import call
+from tests.service.batching.test_batcher import ask
 from tests.service.limits import LIMITS
 
 pytestmark = pytest.mark.anyio
@@ -53,11 +53,12 @@ async def test_a_batch_that_fails_ends_the_order_and_is_not_profiled_when_tried_
     backend = FakeBackend()
     backend.fails_once_with = BackendFailed("torch cannot")
     batcher = Batcher(TARGET, backend, LIMITS, VersionMetrics(Metrics(), TARGET))
-    order = batcher.profile = ProfileOrder(backend, 5, "table")
-    both = call(2)
-    batcher.submit(both, [b"class:1", b"class:2"])
-    async with asyncio.timeout(10):
-        await both.done.wait()
+    order = ProfileOrder(backend, 5, "table")
+    both = ask(2)
+    with batcher.profiled(order):
+        batcher.submit(both, [b"class:1", b"class:2"])
+        async with asyncio.timeout(10):
+            await both.done.wait()
     assert both.results == [Ranking([(1, 1.0)]), Ranking([(2, 1.0)])]
     assert isinstance(order.error, BackendFailed)
     assert [options.profile for options in backend.options] == ["table", None, None]
@@ -92,11 +93,13 @@ async def test_traces_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_the_cost_model_learns_nothing_from_profiled_batches() -> None:
     backend, metrics = FakeBackend(), Metrics()
-    batcher = Batcher(TARGET, backend, LIMITS, VersionMetrics(metrics, TARGET))
+    version_metrics = VersionMetrics(metrics, TARGET)
+    batcher = Batcher(TARGET, backend, LIMITS, version_metrics)
+    version_metrics.watch(batcher.gauges)
 
-    async def ask(num_times: int) -> None:
+    async def ask_often(num_times: int) -> None:
         for _ in range(num_times):
-            each = call(1)
+            each = ask(1)
             batcher.submit(each, [b"class:1"])
             async with asyncio.timeout(10):
                 await each.done.wait()
@@ -106,13 +109,12 @@ async def test_the_cost_model_learns_nothing_from_profiled_batches() -> None:
             "torchgate_batch_model_per_item_seconds", {"model": "digits", "version": "1.0"}
         )
 
-    await ask(20)
+    await ask_often(20)
     before = believed()
     assert before
     backend.service_seconds = 5.0
-    batcher.profile = ProfileOrder(backend, 20, "table")
-    await ask(20)
+    with batcher.profiled(ProfileOrder(backend, 20, "table")):
+        await ask_often(20)
     assert believed() == before
-    batcher.profile = None
-    await ask(40)
+    await ask_often(40)
     assert believed() != before
