@@ -14,7 +14,6 @@ from typing import Any
 
 from service.backends.embedded.allocator import find_allocator
 from service.backends.embedded.archive import Unpacked, unpack
-from service.backends.embedded.cores import CoreKeeper
 from service.backends.embedded.folder import PrivateFolder, sweep
 from service.backends.embedded.process import Launcher
 from service.backends.embedded.spare import Spares
@@ -38,7 +37,6 @@ class Workers:
         self._folder = PrivateFolder()
         launcher = Launcher(settings.worker_python or sys.executable, settings.threads_per_worker, os.environ)
         self._spares = Spares(launcher, self._folder)
-        self._cores = CoreKeeper(settings.threads_per_worker, sorted(os.sched_getaffinity(0)))
         self._versions: dict[Target, WorkerPool] = {}
         self._loading: set[Target] = set()
         self._num_loads = 0
@@ -173,7 +171,6 @@ class Workers:
                 num_workers = sum(len(version.workers) for version in self._versions.values())
                 for version in self._versions.values():
                     version.look_at_memory(num_workers)
-                self._cores.look(self._versions.values())
             except Exception:  # the one task that must survive whatever it meets; the cause is in the log
                 logger.exception("looking after the workers failed; it goes on")
 

@@ -65,7 +65,6 @@ class WorkerPool:
         self._slots: list[_Slot] = []
         self._waiting: deque[WorkerRequest] = deque()
         self._num_batches = 0
-        self.num_asked = 0  # batches that it was given
         self._closed = False
 
     @property
@@ -79,11 +78,6 @@ class WorkerPool:
     def workers(self) -> Sequence[Worker]:
         """Return the workers that run now."""
         return [worker for slot in self._slots for worker in slot.workers]
-
-    @property
-    def pids(self) -> Sequence[int]:
-        """Return the processes of the workers that are ready."""
-        return [worker.pid for worker in self.workers if worker.state == "ready"]
 
     @property
     def folder(self) -> Path:
@@ -138,7 +132,6 @@ class WorkerPool:
         if self._closed:
             raise BackendUnavailable(f"{self.target} is being unloaded")
         batch = self._batch(fields, {}, timeout_seconds, expected_seconds)
-        self.num_asked += 1
         self._waiting.append(batch)
         self._pump()
         return await batch.future
