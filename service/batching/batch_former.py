@@ -22,12 +22,10 @@ class Batch:
     trace: BatchTrace | None = None  # while it is in flight, if one of its requests is recorded
 
     def options(self) -> BatchOptions:
-        """Return what it asks the backend for, now that it is expected to take so long."""
-        assert self.expected is not None
+        """Return what it asks the backend for."""
         return BatchOptions(
             max([item.call.top_k for item in self.items]),
             headers=() if self.trace is None else self.trace.span.headers(),
-            expected_seconds=self.expected.service_seconds,
         )
 
     def end_trace(self, now: float, answer: BatchAnswer | None, error: str | None = None) -> None:
