@@ -29,6 +29,7 @@ class Odd:
         if context.get_request_header(index, "describe") == "True":
             return {**self.contract, "runtime": {"pid": os.getpid(), "environment": dict(os.environ)}}
         options = json.loads(row["options"])
+        self.header = lambda name: context.get_request_header(index, name)
         results = [self.item(bytes(row[str(i)]).decode(), options) for i in range(len(row) - 1)]
         return json.dumps({"results": results, "timings_ms": {"decode": 0, "compute": 1}}).encode()
 
@@ -46,6 +47,8 @@ class Odd:
             print("x" * int(value))
         elif kind == "pid":
             return {"error": {"code": "pid", "message": str(os.getpid())}}
+        elif kind == "header":
+            return {"error": {"code": "header", "message": str(self.header(value))}}
         chosen = int(value) if kind == "class" else 0
         if options["probabilities"]:
             return {"probabilities": [float(i == chosen) for i in range(4)]}

@@ -1,11 +1,14 @@
 """Creates the backend that the settings name."""
 
-from service.backends.embedded.backend import Workers
+from collections.abc import Callable
+
+from service.backends.embedded.backend import EmbeddedBackend
+from service.backends.embedded.worker import ExitCause
 from service.backends.torchserve.grpc import GrpcBackend
 from service.backends.torchserve.management import TorchServeControl
 from service.backends.torchserve.rest import RestBackend
 from service.config.settings import Settings
-from service.domain.backend import Backend, ModelControl
+from service.domain.backend import Backend, ModelControl, Target
 from service.telemetry.metrics import Metrics
 
 # TorchServe kills a worker that passes its response timeout. The gateway gives up first, and says so.
@@ -15,8 +18,8 @@ RESPONSE_TIMEOUT_MARGIN_SECONDS = 30
 def create_backend(settings: Settings, metrics: Metrics) -> tuple[Backend, ModelControl]:
     """Return the backend that the settings name, and its control."""
     if settings.backend == "workers":
-        workers = Workers(settings, metrics)
-        return workers, workers
+        embedded = EmbeddedBackend(settings, restart_counter(metrics))
+        return embedded, embedded
     host = settings.torchserve_host
     control = TorchServeControl(
         f"http://{settings.torchserve_host}:{settings.torchserve_management_port}",
@@ -26,3 +29,8 @@ def create_backend(settings: Settings, metrics: Metrics) -> tuple[Backend, Model
     if settings.backend == "rest":
         return RestBackend(host, settings.torchserve_rest_port), control
     return GrpcBackend(f"{host}:{settings.torchserve_grpc_port}"), control
+
+
+def restart_counter(metrics: Metrics) -> Callable[[Target, ExitCause], None]:
+    """Return a function that counts a replaced worker of a version."""
+    return lambda target, cause: metrics.worker_restarts.labels(target.model, target.version, cause).inc()

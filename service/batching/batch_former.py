@@ -61,7 +61,6 @@ class Batch:
         return BatchOptions(
             max([item.request.top_k for item in self.items]),
             headers=() if self.trace is None else self.trace.span.headers(),
-            expected_seconds=self.service_seconds,
         )
 
     def deliver(self, answer: BatchAnswer, seconds: float) -> None:

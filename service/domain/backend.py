@@ -1,4 +1,4 @@
-"""The seam to what runs the models: two protocols and the values that cross them."""
+"""The border to the software that runs the models: two protocols and the values that cross it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,16 +21,15 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """What a batch asks for: the largest `top_k` in it, whether whole probability vectors are wanted, and a profile.
+    """What a batch asks for, alike of every backend.
 
-    `expected_seconds` is how long it should keep a worker; 0 where nobody knows.
+    `headers` carry its trace (`traceparent`, `tracestate`) to the server or worker that runs the batch.
     """
 
-    top_k: int
-    probabilities: bool = False
-    headers: Sequence[tuple[str, str]] = ()  # of its trace, where the way has headers
+    top_k: int  # the largest of its requests
+    probabilities: bool = False  # whole probability vectors instead
+    headers: Sequence[tuple[str, str]] = ()
     profile: ProfileKind | None = None
-    expected_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ ItemResult = Ranking | ProbabilityVector | ItemError
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """One result per item, in order, and what the handler says it spent."""
+    """One result per item, in order, and the handler's own timings."""
 
     results: Sequence[ItemResult]
     decode_seconds: float
@@ -70,12 +69,12 @@ class BatchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """What the backend says of a loaded version."""
+    """The state of a loaded version's workers, by the backend."""
 
     num_workers_wanted: int
     worker_states: Mapping[str, int]  # state -> number of workers in it
     num_pending: int
-    worker_memory_bytes: Sequence[int] = ()  # of each worker, where the backend tells
+    worker_memory_bytes: Sequence[int] = ()  # of each worker, if the backend knows
 
     @property
     def num_ready(self) -> int:
@@ -97,12 +96,16 @@ class Backend(Protocol):
     ) -> BatchAnswer:
         """Answer every item (an encoded image or a .npy tensor) of one batch.
 
+        The limit counts from when the backend sends the batch to a server or a worker, which it does at once. A batch
+        that is sent to a second worker, because the first ended before it began, has its whole limit again.
+
         Raises:
+            BackendTimeout: there was no answer within `timeout_seconds`.
             BackendError: the batch as a whole got no answer.
         """
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
 
 
 class ModelControl(Protocol):
@@ -112,7 +115,7 @@ class ModelControl(Protocol):
         """Get ready to connect; nothing need be there yet."""
 
     async def survey(self) -> Mapping[Target, VersionStatus]:
-        """Return every registered version and how its workers are; never waits behind predictions."""
+        """Return every registered version with its status; never waits behind predictions."""
 
     async def load(self, target: Target, file: str, num_workers: int) -> None:
         """Register the archive `file` of the model store and wait until `num_workers` workers have loaded it."""
@@ -127,4 +130,4 @@ class ModelControl(Protocol):
         """Return the contract that the loaded archive carries, as a worker read it."""
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""

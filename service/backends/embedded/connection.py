@@ -39,11 +39,6 @@ class Connection:
         self._open = True
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._readable)
 
-    @property
-    def is_full(self) -> bool:
-        """Tell whether some of what was sent has not left the gateway yet."""
-        return bool(self._unsent)
-
     def send(self, pieces: Sequence[bytes]) -> None:
         """Send `pieces` as one command, now or as soon as the worker reads."""
         if not self._open:
@@ -84,7 +79,7 @@ class Connection:
             self._unsent[0] = memoryview(self._unsent[0])[num_bytes:]
 
     def read_now(self) -> None:
-        """Take in what has come, without waiting for the event loop to say so."""
+        """Read all that has arrived, without waiting for the event loop."""
         while self._open and self._readable():
             pass
 

@@ -1,7 +1,7 @@
 """The protocol of TorchServe's Python workers: big-endian int32, strings after their length, -1 ends a list."""
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,12 +17,12 @@ MAX_BODY_BYTES = 256 * 1024 * 1024
 
 
 class WireError(Exception):
-    """What came is no answer of a worker."""
+    """The received bytes are not a worker's answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
-    """What a worker says to one command; a load has no request in it, a batch exactly one."""
+    """A worker's answer to one command; `request` is None for a load and the batch's number otherwise."""
 
     code: int
     message: str
@@ -51,9 +51,11 @@ def pack_load(model: str, folder: str, handler: str) -> bytes:
     )
 
 
-def pack_request(number: int, fields: Iterable[tuple[str, bytes]], headers: Mapping[str, str]) -> list[bytes]:
+def pack_request(
+    number: int, fields: Iterable[tuple[str, bytes]], headers: Iterable[tuple[str, str]] = ()
+) -> list[bytes]:
     """Return the command to answer one request, in pieces: a field's bytes are a piece as they are, not copied."""
-    head = [b"I", _text(str(number)), *(_text(name) + _text(value) for name, value in headers.items()), _END]
+    head = [b"I", _text(str(number)), *(_text(name) + _text(value) for name, value in headers), _END]
     pieces = [b"".join(head)]
     for name, value in fields:
         pieces += (_field_head(name) + _INT.pack(len(value)), value)

@@ -1,10 +1,15 @@
-"""One worker: a process and its socket, what it is doing, and the batches that lie with it."""
+"""One worker: a process, its socket, and the batches that it was given.
+
+    loading -> ready -> unloading -> stopped        (the names are TorchServe's)
+
+The pool calls a worker and awaits its futures. A worker never calls the pool.
+"""
 
 import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,17 +17,20 @@ from typing import Any, Literal
 from service.backends.embedded.archive import Unpacked
 from service.backends.embedded.connection import Connection
 from service.backends.embedded.process import Launcher, Process
-from service.backends.embedded.wire import WorkerAnswer, pack_load
+from service.backends.embedded.wire import WorkerAnswer, pack_load, pack_request
 from service.errors.gateway import BackendError, BackendFailed, BackendTimeout, BackendUnavailable, WorkerDied
 
-# The names are TorchServe's.
-State = Literal["loading", "ready", "unloading", "stopped"]
-Ending = Literal["died", "timeout", "answer", "memory", "closed"]
+WorkerState = Literal["loading", "ready", "unloading", "stopped"]
+ExitCause = Literal["died", "timeout", "answer", "memory", "closed"]
 
-# One that runs and the next one: the worker finds it in its socket and never idles in between.
-BATCHES_PER_WORKER = 2
+DESCRIBE = (("describe", "True"),)
 LAST_WORDS_SECONDS = 1.0
 EXIT_SECONDS = 2.0
+NEWEST_WEIGHT = 0.25  # of the last batch, in the moving average of seconds per item
+
+
+class NotStartedError(Exception):
+    """The worker ended before it began with this batch: another worker can take it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,36 +38,36 @@ class WorkerRequest:
     """One command on its way to an answer."""
 
     number: int
-    pieces: Sequence[bytes]
-    timeout_seconds: float  # from when it is the first in its worker
-    expected_seconds: float  # that it should keep its worker; 0 where nobody knows
+    num_items: int
+    timeout_seconds: float
+    late_at: float  # when its caller stops waiting
     future: "asyncio.Future[WorkerAnswer]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
-    def fail(self, error: BackendError) -> None:
-        """WorkerAnswer whoever still waits with an error."""
+    def fail(self, error: BackendError | NotStartedError) -> None:
+        """Raise an error in the caller, if it still waits."""
         if not self.future.done():
             self.future.set_exception(error)
 
 
 class Worker:
-    """Started, loaded once, given batches, ended; `on_change` is called whenever it may take more or has gone."""
+    """Started, loaded once, given batches, ended; `ended` then has the cause."""
 
     def __init__(self, launcher: Launcher, folder: Path) -> None:
         self._process = Process(launcher, folder, self._exited)
         self._connection: Connection | None = None
-        self._timer: asyncio.TimerHandle | None = None  # rings when the first batch may be late, or before
+        self._timer: asyncio.TimerHandle | None = None  # rings when a batch may be late, or before
         self._rings_at = 0.0
         self._load: asyncio.Future[WorkerAnswer] | None = None
         self._in_flight: deque[WorkerRequest] = deque()
+        self._num_requests = 0
+        self._first_since = 0.0  # when the first batch in flight became the first
+        self._seconds_per_item = 0.0  # a moving average of what its batches took
         self._socket_ended = False
-        self.state: State = "loading"
-        self.first_since = 0.0  # when the batch that runs became the first
+        self.state: WorkerState = "loading"
         self.ready_since = 0.0
         self.loaded_bytes = 0
         self.description: dict[str, Any] = {}
-        self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        self.on_change: Callable[[], None] = lambda: None
-        self.hand_on: Callable[[list[WorkerRequest]], None] = lambda _: None  # takes batches that were not started
+        self.ended: asyncio.Future[ExitCause] = asyncio.get_running_loop().create_future()
 
     def start(self) -> None:
         """Start the process; it imports torch and waits for a command.
@@ -87,56 +95,49 @@ class Worker:
 
     @property
     def num_in_flight(self) -> int:
-        """Return how many batches lie with it."""
+        """Return how many batches it has: one runs, the others wait in its socket."""
         return len(self._in_flight)
 
     @property
-    def precedence(self) -> tuple[int, float]:
-        """Return what is least for the worker that should get the next batch.
-
-        Of idle ones the last that worked, whose caches and core are warm; else the one that should be free first. One
-        that should have been free long ago may be stuck: it is taken to need as much again as it is late.
-        """
-        if not self._in_flight:
-            return 0, -self.first_since
-        expected_end = self.first_since + sum([batch.expected_seconds for batch in self._in_flight])
-        return 1, abs(expected_end - time.monotonic())
-
-    @property
-    def takes_batches(self) -> bool:
-        """Tell whether it can take a batch now or after those it has."""
-        return self.state == "ready"
-
-    @property
-    def has_room(self) -> bool:
-        """Tell whether it can take a batch now; while one still leaves the gateway, a second would only cost memory."""
-        return (
-            self.state == "ready"
-            and len(self._in_flight) < BATCHES_PER_WORKER
-            and self._connection is not None
-            and not self._connection.is_full
-        )
+    def exit_reason(self) -> str:
+        """Say how its process ended, with its last line of output."""
+        said = self._process.output.last_line
+        return f"worker {self.pid}: {self._process.status}" + (f", last words: {said[:300]}" if said else "")
 
     def memory_bytes(self) -> int:
         """Return the resident memory of its process."""
         return self._process.memory_bytes()
 
-    async def load(self, model: str, archive: Unpacked, description: WorkerRequest) -> None:
-        """Have it load an archive and describe itself; then it is ready. The caller limits the time.
+    def precedence(self) -> tuple[int, float]:
+        """Return a key: the worker with the smallest one should get the next batch.
+
+        That is the one with the fewest batches. Of idle workers the last one that worked is best, because its caches
+        are warm. Of busy workers the one that should be free first is best. A worker that should have been free long
+        ago may be stuck: it is expected to need as much time again as it is late.
+        """
+        if not self._in_flight:
+            return 0, -self._first_since
+        num_items = sum([request.num_items for request in self._in_flight])
+        expected_end = self._first_since + num_items * self._seconds_per_item
+        return len(self._in_flight), abs(expected_end - time.monotonic())
+
+    async def load(self, model: str, archive: Unpacked, timeout_seconds: float) -> None:
+        """Load an archive and have the handler describe itself; then the worker is ready.
 
         Raises:
-            BackendFailed: it cannot; the message has the reason.
+            BackendFailed: it cannot load; the message has the reason.
+            TimeoutError: it took too long.
         """
         assert self._connection is not None
         self._load = asyncio.get_running_loop().create_future()
         self._connection.send([pack_load(model, str(archive.folder), archive.handler)])
         if not self.is_running:
             raise BackendFailed(self.exit_reason)
-        loaded = await self._load
-        if loaded.code != 200:
-            raise BackendFailed(f"{model} cannot be loaded: {loaded.message}")
-        self.send(description)
-        described = await description.future
+        async with asyncio.timeout(timeout_seconds):
+            loaded = await self._load
+            if loaded.code != 200:
+                raise BackendFailed(f"{model} cannot be loaded: {loaded.message}")
+            described = await self.send((), DESCRIBE, timeout_seconds)
         try:
             document = json.loads(described.body)
         except ValueError:
@@ -148,31 +149,44 @@ class Worker:
         self.ready_since = time.monotonic()
         self.state = "ready"
 
-    def send(self, batch: WorkerRequest) -> None:
-        """Give it a batch."""
-        assert self._connection is not None
-        self._in_flight.append(batch)
-        if len(self._in_flight) == 1:
-            self._first_begins()
-        self._connection.send(batch.pieces)
+    def send(
+        self, items: Sequence[tuple[str, bytes]], headers: Sequence[tuple[str, str]], timeout_seconds: float
+    ) -> "asyncio.Future[WorkerAnswer]":
+        """Send one batch at once, behind those in flight; return the future of its answer.
 
-    def retire(self, why: Ending, stop: bool = True) -> None:
-        """Have it replaced; it gets no more from now on, or, without `stop`, until it is finished with."""
+        The worker finds the next batch in its socket when it has answered one, so it never idles in between. The
+        future fails with BackendTimeout after `timeout_seconds`. If this batch alone kept the worker for that long,
+        the worker is killed. A future that is cancelled only discards the answer.
+        """
+        assert self._connection is not None
+        now = time.monotonic()
+        self._num_requests += 1
+        request = WorkerRequest(self._num_requests, len(items), timeout_seconds, now + timeout_seconds)
+        self._in_flight.append(request)
+        if len(self._in_flight) == 1:
+            self._first_since = now
+        if self._timer is None or request.late_at < self._rings_at:
+            self._ring_at(request.late_at)
+        self._connection.send(pack_request(request.number, items, headers))
+        return request.future
+
+    def retire(self, cause: ExitCause, *, stop: bool = True) -> None:
+        """Ask the pool to replace it. With `stop` it gets no more batches; without, until its successor is ready."""
         if self.state == "ready" and stop:
             self.state = "unloading"
         if not self.ended.done():
-            self.ended.set_result(why)
+            self.ended.set_result(cause)
 
-    async def finish(self, seconds: float) -> None:
-        """Retire it, wait at most so long for its batches, then end it."""
+    async def finish(self, drain_seconds: float) -> None:
+        """Retire it, wait at most `drain_seconds` for its batches, then end it."""
         self.retire("closed")
-        waiting = [batch.future for batch in self._in_flight if not batch.future.done()]
-        if waiting:
-            await asyncio.wait(waiting, timeout=seconds)
+        unanswered = [request.future for request in self._in_flight if not request.future.done()]
+        if unanswered:
+            await asyncio.wait(unanswered, timeout=drain_seconds)
         await self.close()
 
     async def close(self) -> None:
-        """Let it see its socket close, kill it when it takes long; afterwards nothing of it is left."""
+        """Close its socket, which ends it; kill it if that takes long. Afterwards nothing of it is left."""
         self._end("closed")
         if not self.pid:
             return
@@ -186,46 +200,35 @@ class Worker:
             self._process.kill()
             raise
 
-    def kill(self, why: Ending = "died") -> None:
-        """End it at once: its first batch fails, those behind it are handed on."""
-        self._process.kill()
-        self._end(why)
+    def _ring_at(self, moment: float) -> None:
+        """Check for late batches at that moment.
 
-    def _first_begins(self) -> None:
-        """Have it looked at when it may be late; a timer that rings before will find out by itself.
-
-        Setting and cancelling one for each batch costs as much as sending a small one.
+        One timer serves many batches: setting and cancelling one for each costs as much as sending a small batch.
         """
-        self.first_since = time.monotonic()
-        late_at = self.first_since + self._in_flight[0].timeout_seconds
         if self._timer is not None:
-            if self._rings_at <= late_at:
-                return
             self._timer.cancel()
-        self._look_at(late_at)
+        self._rings_at = moment
+        seconds = max(moment - time.monotonic(), 0.0)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._check_limits)
 
-    def _look_at(self, late_at: float) -> None:
-        self._rings_at = late_at
-        seconds = max(late_at - time.monotonic(), 0.0)
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look_whether_late)
-
-    def _look_whether_late(self) -> None:
-        """If its limit has passed, end it; an event loop that was held up may not have come to read the answer yet."""
+    def _check_limits(self) -> None:
+        """Fail the batches that are late; kill the worker if the first of them kept it for its whole limit."""
         assert self._connection is not None
         self._timer = None
-        if self._is_first_late():
-            self._connection.read_now()
-        if self._timer is not None or not self._in_flight:
+        self._connection.read_now()  # a busy event loop may not have read an answer yet
+        if not self._in_flight:
             return
-        batch = self._in_flight[0]
-        if self._is_first_late():
-            batch.fail(BackendTimeout(round(batch.timeout_seconds * 1000)))
-            self.kill("timeout")
-        else:
-            self._look_at(self.first_since + batch.timeout_seconds)
-
-    def _is_first_late(self) -> bool:
-        return bool(self._in_flight) and time.monotonic() >= self.first_since + self._in_flight[0].timeout_seconds
+        now = time.monotonic()
+        first = self._in_flight[0]
+        if now >= self._first_since + first.timeout_seconds:
+            first.fail(BackendTimeout(round(first.timeout_seconds * 1000)))
+            self._kill("timeout")
+            return
+        for request in self._in_flight:
+            if now >= request.late_at:
+                request.fail(BackendTimeout(round(request.timeout_seconds * 1000)))
+        limits = [request.late_at for request in self._in_flight if not request.future.done()]
+        self._ring_at(min([self._first_since + first.timeout_seconds, *limits]))
 
     def _answered(self, answer: WorkerAnswer) -> None:
         if answer.request is None:
@@ -235,60 +238,61 @@ class Worker:
         if not self._in_flight or self._in_flight[0].number != answer.request:
             self._lost(f"it answered {answer.request}, which was not asked", "answer")
             return
-        batch = self._in_flight.popleft()
+        request = self._in_flight.popleft()
+        now = time.monotonic()
+        if request.num_items:
+            newest = (now - self._first_since) / request.num_items
+            before = self._seconds_per_item or newest
+            self._seconds_per_item = before + NEWEST_WEIGHT * (newest - before)
         if self._in_flight:
-            self._first_begins()
-        if not batch.future.done():
-            batch.future.set_result(answer)
-        self.on_change()
+            self._first_since = now
+        if not request.future.done():
+            request.future.set_result(answer)
 
     def _connection_ended(self, wrong: str) -> None:
-        """Its socket closed, or what came out of it was wrong: it is of no use any more."""
+        """Its socket closed, or sent something that is no answer: the worker is useless now."""
         self._socket_ended = True
-        if not wrong:
-            # It is about to exit; its status is worth a short wait.
+        if wrong:
+            self._lost(wrong, "answer")
+        else:  # It is about to exit; its status is worth a short wait.
             asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._process.kill)
             self._exited()
-        else:
-            self._lost(wrong, "answer")
 
     def _exited(self) -> None:
-        """Once its process is gone and all that it answered is read, say how it ended."""
+        """Once its process is gone and all its answers are read, say how it ended."""
         self.state = "stopped"
         if self._process.exited.is_set():
             if self._socket_ended:
                 self._lost(self.exit_reason, "died")
-            else:  # its answers are still to be read, and its socket may be held by something that it started
+            else:  # its answers are still to be read, and a process that it started may hold its socket
                 asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._lost, self.exit_reason, "died")
 
-    def _lost(self, reason: str, why: Ending) -> None:
+    def _lost(self, reason: str, cause: Literal["died", "answer"]) -> None:
+        """Fail its first batch, or the load, and kill it."""
         if self._in_flight:
-            self._in_flight[0].fail(BackendFailed(reason) if why == "answer" else WorkerDied(reason))
+            self._in_flight[0].fail(WorkerDied(reason) if cause == "died" else BackendFailed(reason))
         if self._load is not None and not self._load.done():
             self._load.set_exception(BackendFailed(reason))
-        self.kill(why)
+        self._kill(cause)
 
-    @property
-    def exit_reason(self) -> str:
-        """Say how it ended."""
-        said = self._process.output.last_line
-        return f"worker {self.pid}: {self._process.status}" + (f", last words: {said[:300]}" if said else "")
+    def _kill(self, cause: ExitCause) -> None:
+        self._process.kill()
+        self._end(cause)
 
-    def _end(self, why: Ending) -> None:
-        """Close the socket; fail what runs, hand on what does not."""
+    def _end(self, cause: ExitCause) -> None:
+        """Close the socket; the first batch fails, the others can go to another worker."""
         self.state = "stopped"
         self._socket_ended = True
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         if self._connection is not None:
             self._connection.close()
+        stopped = BackendUnavailable("its worker was stopped")
         if self._load is not None and not self._load.done():
-            self._load.set_exception(BackendUnavailable("its worker was stopped"))
-        if self._in_flight:
-            first, *others = self._in_flight
-            self._in_flight.clear()
-            first.fail(BackendUnavailable("its worker was stopped"))
-            self.hand_on([batch for batch in others if not batch.future.done()])
+            self._load.set_exception(stopped)
+        for index, request in enumerate(self._in_flight):
+            request.fail(NotStartedError() if index else stopped)
+        self._in_flight.clear()
         if not self.ended.done():
-            self.ended.set_result(why)
-        self.on_change()
+            self.ended.set_result(cause)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import grpc
 import grpc.aio
 
+from service.backends.packed_request import OPTIONS_KEY, item_keys, pack_options, parse_answer
+from service.backends.torchserve.failures import failure
 from service.backends.torchserve.inference_pb2 import PredictionResponse, PredictionsRequest
-from service.backends.torchserve.packing import OPTIONS_KEY, failure, item_keys, pack_options, parse_answer
 from service.domain.backend import BatchAnswer, BatchOptions, Target
 from service.errors.gateway import BackendError, BackendTimeout, BackendUnavailable
 
@@ -23,7 +24,7 @@ CHANNEL_OPTIONS = (
 
 
 class GrpcBackend:
-    """Answers batches through TorchServe's gRPC inference API. Enter it before use."""
+    """Answers batches through TorchServe's gRPC inference API."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -71,7 +72,6 @@ def _translate(error: grpc.aio.AioRpcError, is_late: bool, timeout_seconds: floa
     # Both ends keep the deadline; where the server is first, it calls that a cancellation.
     if code is grpc.StatusCode.DEADLINE_EXCEEDED or (is_late and code is grpc.StatusCode.CANCELLED):
         return BackendTimeout(round(timeout_seconds * 1000))
-    # TorchServe says most things with INTERNAL and a text, and a worker's death with RESOURCE_EXHAUSTED.
     if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}:
         return BackendUnavailable(details)
     return failure(f"{code.name}: {details}")

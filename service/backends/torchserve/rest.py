@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import quote
 
+from service.backends.packed_request import OPTIONS_KEY, item_keys, pack_options, parse_answer
+from service.backends.torchserve.failures import failure
 from service.backends.torchserve.http_client import ConnectionEndedError, HttpClient
-from service.backends.torchserve.packing import OPTIONS_KEY, failure, item_keys, pack_options, parse_answer
 from service.domain.backend import BatchAnswer, BatchOptions, Target
 from service.errors.gateway import BackendTimeout, BackendUnavailable
 

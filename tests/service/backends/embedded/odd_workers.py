@@ -5,7 +5,8 @@ from pathlib import Path
 
 import psutil
 
-from service.backends.embedded.backend import Workers
+from service.backends.embedded.backend import EmbeddedBackend
+from service.backends.factory import restart_counter
 from service.config.settings import Settings
 from service.domain.backend import BatchAnswer, BatchOptions, Ranking
 from service.telemetry.metrics import Metrics
@@ -14,12 +15,12 @@ from tests.odd_archive import TARGET
 SECONDS = 60.0
 
 
-def make_workers(store: Path, metrics: Metrics | None = None, **options: object) -> Workers:
+def make_workers(store: Path, metrics: Metrics | None = None, **options: object) -> EmbeddedBackend:
     fields = {"backend": "workers", "model_store": store, "health_interval_seconds": 0.1, **options}
-    return Workers(Settings.model_validate(fields), metrics or Metrics())
+    return EmbeddedBackend(Settings.model_validate(fields), restart_counter(metrics or Metrics()))
 
 
-async def until_ready(workers: Workers, num_workers: int) -> None:
+async def until_ready(workers: EmbeddedBackend, num_workers: int) -> None:
     async with asyncio.timeout(SECONDS):
         while (await workers.survey())[TARGET].worker_states.get("ready", 0) != num_workers:
             await asyncio.sleep(0.01)
@@ -41,10 +42,8 @@ def worker_processes(temporary: Path | None = None) -> list[psutil.Process]:
     return [each for each in psutil.Process().children() if is_one(each)]
 
 
-async def ask(
-    workers: Workers, *items: str, timeout_seconds: float = SECONDS, expected_seconds: float = 0.0
-) -> BatchAnswer:
-    options = BatchOptions(top_k=1, expected_seconds=expected_seconds)
+async def ask(workers: EmbeddedBackend, *items: str, timeout_seconds: float = SECONDS) -> BatchAnswer:
+    options = BatchOptions(top_k=1)
     return await workers.predict(TARGET, [item.encode() for item in items], options, timeout_seconds)
 
 

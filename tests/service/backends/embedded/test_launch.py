@@ -44,7 +44,9 @@ def sent(pieces: Sequence[bytes]) -> Iterator[socket.socket]:
 def test_batches_are_read_as_torchserve_reads_them(
     batches: list[tuple[list[tuple[str, bytes]], dict[str, str]]], piece_size: int
 ) -> None:
-    whole = b"".join(b"".join(pack_request(number, *batch)) for number, batch in enumerate(batches))
+    whole = b"".join(
+        b"".join(pack_request(number, fields, headers.items())) for number, (fields, headers) in enumerate(batches)
+    )
     pieces = [whole[at : at + piece_size] for at in range(0, len(whole), piece_size)]
     with sent(pieces) as ours, sent(pieces) as theirs:
         connection = Connection(ours)

@@ -43,7 +43,7 @@ def test_torchserve_reads_a_load() -> None:
 
 def test_torchserve_reads_a_request_and_no_item_is_copied() -> None:
     items = [b"first", b"", bytes(300_000)]
-    pieces = wire.pack_request(17, [(str(i), item) for i, item in enumerate(items)], {"describe": "True"})
+    pieces = wire.pack_request(17, [(str(i), item) for i, item in enumerate(items)], (("describe", "True"),))
     assert all(any(piece is item for piece in pieces) for item in items)
     name, message = read_by_torchserve(b"".join(pieces))
     assert name == b"I"

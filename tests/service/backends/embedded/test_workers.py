@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from service.backends.embedded.backend import Workers
-from service.domain.backend import BatchAnswer, ItemError
+from service.backends.embedded.backend import EmbeddedBackend
+from service.domain.backend import BatchAnswer, BatchOptions, ItemError
 from service.errors.gateway import BackendFailed, BackendTimeout, WorkerDied
 from service.telemetry.metrics import Metrics
 from tests.odd_archive import FILE, TARGET, write_archive
@@ -38,7 +38,7 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture(scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory, metrics: Metrics) -> AsyncIterator[Workers]:
+async def running(tmp_path_factory: pytest.TempPathFactory, metrics: Metrics) -> AsyncIterator[EmbeddedBackend]:
     """Two workers, shared: each test waits until both are there."""
     store = tmp_path_factory.mktemp("store")
     write_archive(store / FILE)
@@ -53,19 +53,19 @@ async def running(tmp_path_factory: pytest.TempPathFactory, metrics: Metrics) ->
 
 
 @pytest.fixture
-async def workers(running: Workers) -> Workers:
+async def workers(running: EmbeddedBackend) -> EmbeddedBackend:
     await until_ready(running, 2)
     return running
 
 
-async def pid_of(workers: Workers, *items: str, **options: float) -> int:
+async def pid_of(workers: EmbeddedBackend, *items: str, **options: float) -> int:
     """Send a batch; return who answered it."""
     answer = await ask(workers, "pid:", *items, **options)
     assert isinstance(answer.results[0], ItemError)
     return int(answer.results[0].message)
 
 
-async def pids(workers: Workers) -> set[int]:
+async def pids(workers: EmbeddedBackend) -> set[int]:
     """Return the ids of the workers that answer."""
     found: set[int] = set()
     while len(found) < 2:
@@ -78,10 +78,10 @@ def restarts(metrics: Metrics, reason: str) -> float:
     return metrics.registry.get_sample_value("torchgate_worker_restarts_total", labels) or 0.0
 
 
-async def outcomes_beside(workers: Workers, bad: str, timeout_seconds: float) -> BaseException | BatchAnswer:
+async def outcomes_beside(workers: EmbeddedBackend, bad: str, timeout_seconds: float) -> BaseException | BatchAnswer:
     """Send a batch and, while it runs, six others; return how it ended, once each of them had its own answer.
 
-    Four of them are in sockets at any time, one of those behind the bad one.
+    Some of them wait behind the bad one in its worker's socket.
     """
     task = asyncio.create_task(ask(workers, bad, timeout_seconds=timeout_seconds))
     await asyncio.sleep(0)
@@ -91,24 +91,26 @@ async def outcomes_beside(workers: Workers, bad: str, timeout_seconds: float) ->
     return outcome
 
 
-async def test_batches_one_after_another_go_to_the_worker_that_is_warm(workers: Workers) -> None:
+async def test_batches_one_after_another_go_to_the_worker_that_is_warm(workers: EmbeddedBackend) -> None:
     await pids(workers)  # both have worked
     assert len({await pid_of(workers) for _ in range(6)}) == 1
 
 
-@pytest.mark.parametrize("expected_seconds", [30.0, 0.001])
+@pytest.mark.parametrize(("num_slow", "num_quick"), [(30, 1), (1, 4)])
 async def test_the_next_batch_waits_for_the_worker_that_should_be_free_first(
-    workers: Workers, expected_seconds: float
+    workers: EmbeddedBackend, num_slow: int, num_quick: int
 ) -> None:
-    """The first takes long, or was to be back long ago."""
-    slow = asyncio.create_task(pid_of(workers, "sleep:1.5", expected_seconds=expected_seconds))
-    await asyncio.sleep(0.3)
-    quick = asyncio.create_task(pid_of(workers, "sleep:0.2", expected_seconds=0.2))
+    """A worker learns what an image takes: the slow batch has many images, or should have ended long ago."""
+    for _ in range(12):
+        await asyncio.gather(*(ask(workers, "sleep:0.05") for _ in range(2)))
+    slow = asyncio.create_task(pid_of(workers, "sleep:1.5", *["class:0"] * (num_slow - 1)))
+    await asyncio.sleep(0.6)
+    quick = asyncio.create_task(pid_of(workers, "sleep:0.3", *["class:0"] * (num_quick - 1)))
     await asyncio.sleep(0)
     assert await pid_of(workers) == await quick != await slow
 
 
-async def test_one_that_dies_takes_its_own_batch_alone(workers: Workers, metrics: Metrics) -> None:
+async def test_one_that_dies_takes_its_own_batch_alone(workers: EmbeddedBackend, metrics: Metrics) -> None:
     before = restarts(metrics, "died")
     outcome = await outcomes_beside(workers, "exit:3", SECONDS)
     assert isinstance(outcome, WorkerDied)
@@ -117,7 +119,7 @@ async def test_one_that_dies_takes_its_own_batch_alone(workers: Workers, metrics
     assert restarts(metrics, "died") == before + 1
 
 
-async def test_one_that_passes_its_limit_is_replaced(workers: Workers, metrics: Metrics) -> None:
+async def test_one_that_passes_its_limit_is_replaced(workers: EmbeddedBackend, metrics: Metrics) -> None:
     before = restarts(metrics, "timeout")
     outcome = await outcomes_beside(workers, "sleep:600", 0.5)
     assert isinstance(outcome, BackendTimeout)
@@ -125,29 +127,39 @@ async def test_one_that_passes_its_limit_is_replaced(workers: Workers, metrics: 
     assert restarts(metrics, "timeout") == before + 1
 
 
-async def test_one_that_is_stopped_is_replaced(workers: Workers) -> None:
+async def test_one_that_is_stopped_is_replaced(workers: EmbeddedBackend) -> None:
     before = await pids(workers)
     stopped = min(before)
     os.kill(stopped, signal.SIGSTOP)
     outcomes = await asyncio.gather(
-        *(ask(workers, f"class:{i % 4}", timeout_seconds=1) for i in range(8)), return_exceptions=True
+        *(ask(workers, f"class:{i % 4}", timeout_seconds=1) for i in range(4)), return_exceptions=True
     )
     late = [outcome for outcome in outcomes if isinstance(outcome, BackendTimeout)]
     right = [i for i, each in enumerate(outcomes) if isinstance(each, BatchAnswer) and chosen(each) == i % 4]
-    assert (len(late), len(right)) == (1, 7)
+    assert (len(late), len(right)) == (1, 3), "the batch behind it goes to the other worker"
     await until_ready(workers, 2)
     assert stopped not in await pids(workers)
 
 
-async def test_a_batch_behind_another_has_its_own_time(workers: Workers) -> None:
+async def test_a_limit_counts_from_sending_and_harms_no_worker_that_runs_another_batch(
+    workers: EmbeddedBackend, metrics: Metrics
+) -> None:
+    before = await pids(workers)
+    num_restarts = restarts(metrics, "timeout")
     slow = [asyncio.create_task(ask(workers, "sleep:1")) for _ in range(2)]
     await asyncio.sleep(0)
-    answers = await asyncio.gather(*(ask(workers, "class:1", timeout_seconds=0.5) for _ in range(4)))
-    assert [chosen(answer) for answer in answers] == [1] * 4
+    started = asyncio.get_running_loop().time()
+    outcomes = await asyncio.gather(
+        *(ask(workers, "class:1", timeout_seconds=0.3) for _ in range(2)), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [BackendTimeout] * 2
+    assert asyncio.get_running_loop().time() - started < 0.9
     await asyncio.gather(*slow)
+    assert await pids(workers) == before
+    assert restarts(metrics, "timeout") == num_restarts
 
 
-async def test_a_limit_counts_for_its_own_batch_alone(workers: Workers, metrics: Metrics) -> None:
+async def test_a_limit_counts_for_its_own_batch_alone(workers: EmbeddedBackend, metrics: Metrics) -> None:
     before = restarts(metrics, "timeout")
     first = await pid_of(workers, timeout_seconds=0.3)
     assert await pid_of(workers, "sleep:0.6") == first  # past the limit of the one before
@@ -158,7 +170,7 @@ async def test_a_limit_counts_for_its_own_batch_alone(workers: Workers, metrics:
     assert restarts(metrics, "timeout") == before + 1
 
 
-async def test_a_caller_that_leaves_does_not_shift_the_answers(workers: Workers) -> None:
+async def test_a_caller_that_leaves_does_not_shift_the_answers(workers: EmbeddedBackend) -> None:
     for _ in range(5):
         leaving = [asyncio.create_task(ask(workers, "sleep:0.01")) for _ in range(3)]
         staying = [asyncio.create_task(ask(workers, f"class:{i % 4}")) for i in range(8)]
@@ -169,19 +181,28 @@ async def test_a_caller_that_leaves_does_not_shift_the_answers(workers: Workers)
         await asyncio.gather(*leaving, return_exceptions=True)
 
 
-async def test_an_exception_in_the_handler_fails_its_batch(workers: Workers) -> None:
+async def test_an_exception_in_the_handler_fails_its_batch(workers: EmbeddedBackend) -> None:
     outcome = await outcomes_beside(workers, "raise:no", SECONDS)
     assert isinstance(outcome, BackendFailed)
     assert not isinstance(outcome, WorkerDied)
 
 
-async def test_large_batches_arrive_whole(workers: Workers) -> None:
+async def test_the_trace_of_a_batch_reaches_its_handler(workers: EmbeddedBackend) -> None:
+    trace = f"00-{'1' * 32}-{'2' * 16}-01"
+    told = []
+    for headers in ([("traceparent", trace)], []):
+        answer = await workers.predict(TARGET, [b"header:traceparent"], BatchOptions(1, headers=headers), SECONDS)
+        told += [each.message for each in answer.results if isinstance(each, ItemError)]
+    assert told == [trace, "None"]
+
+
+async def test_large_batches_arrive_whole(workers: EmbeddedBackend) -> None:
     item = "class:3" + " " * 5_000_000
     answers = await asyncio.gather(*(ask(workers, *[item] * 8) for _ in range(6)))
     assert [len(answer.results) for answer in answers] == [8] * 6
 
 
-async def test_one_that_leaks_is_replaced_and_nobody_notices(workers: Workers, metrics: Metrics) -> None:
+async def test_one_that_leaks_is_replaced_and_nobody_notices(workers: EmbeddedBackend, metrics: Metrics) -> None:
     before = await pids(workers)
     await ask(workers, f"leak:{LIMIT_BYTES}")
     async with asyncio.timeout(SECONDS):
@@ -195,14 +216,14 @@ async def test_one_that_leaks_is_replaced_and_nobody_notices(workers: Workers, m
     assert left <= await pids(workers)
 
 
-async def test_the_gateway_s_secrets_stay_its_own(workers: Workers) -> None:
+async def test_the_gateway_s_secrets_stay_its_own(workers: EmbeddedBackend) -> None:
     environment = (await workers.contract(TARGET))["runtime"]["environment"]
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment["TS_DECODE_INPUT_REQUEST"] == "false"
     assert not [name for name in environment if name.startswith("TORCHGATE_")]
 
 
-async def test_output_is_logged_and_bounded(workers: Workers, caplog: pytest.LogCaptureFixture) -> None:
+async def test_output_is_logged_and_bounded(workers: EmbeddedBackend, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "service.backends.embedded.output")
     await ask(workers, "print:100000", "print:5")
     async with asyncio.timeout(SECONDS):

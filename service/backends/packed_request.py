@@ -1,4 +1,7 @@
-"""What travels between gateway and handler: the options of a packed request, and its answer."""
+"""The packed request, which all backends send to the handler: items under "0", "1", ..., their options as JSON.
+
+The handler's half is handlers/packed_request.py.
+"""
 
 import json
 from collections.abc import Sequence
@@ -14,13 +17,10 @@ from service.domain.backend import (
     ProfileKind,
     Ranking,
 )
-from service.errors.gateway import BackendError, BackendFailed, BackendUnavailable, WorkerDied
+from service.errors.gateway import BackendFailed
 
 OPTIONS_KEY = "options"
-# What TorchServe says when a version has no worker for a batch, or is not registered.
-MEANS_UNAVAILABLE = ("has no worker", "Model not found", "does not exist for model")
-MEANS_WORKER_DIED = "Worker died"
-MAX_CACHED = 256  # options and numbers of items, of which nearly every batch has one of a few
+MAX_CACHED = 256  # nearly every batch has one of a few options and numbers of items
 
 
 def pack_options(options: BatchOptions) -> bytes:
@@ -59,15 +59,6 @@ def parse_answer(body: bytes) -> BatchAnswer:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise BackendFailed(f"its answer cannot be read ({error!r}): {body[:200]!r}") from error
-
-
-def failure(text: str) -> BackendError:
-    """Return the error that TorchServe's words mean."""
-    if MEANS_WORKER_DIED in text:
-        return WorkerDied(text)
-    if any(words in text for words in MEANS_UNAVAILABLE):
-        return BackendUnavailable(text)
-    return BackendFailed(text)
 
 
 def _parse_result(result: dict[str, Any]) -> ItemResult:
