@@ -1,4 +1,4 @@
-"""A request's body: read within bounds, then taken apart into images."""
+"""A request's body: taken within bounds, then split into images."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ from service.errors.request import (
 from service.http.multipart import split_multipart
 from service.http.schemas.predict import PredictJson
 
-# What needs no parser: by far the most requests.
+# By far the most requests; these types need no parser.
 PLAIN_TYPES = frozenset({b"image/png", b"image/jpeg", b"image/webp", b"application/octet-stream"})
 RequestHeaders = Mapping[bytes, bytes]
 MEDIA_TYPES = "image/*, application/octet-stream, multipart/form-data, application/json"
@@ -38,13 +38,13 @@ class BodyBudget:
         self._num_bytes = 0
 
     def take(self, num_bytes: int) -> None:
-        """Count so many bytes more; BuffersFull if they are too many."""
+        """Add to the count; raise BuffersFull if it would pass the limit."""
         if self._num_bytes + num_bytes > self._max_bytes:
             raise BuffersFull(self._max_bytes)
         self._num_bytes += num_bytes
 
     def give_back(self, num_bytes: int) -> None:
-        """Count so many bytes less."""
+        """Subtract from the count."""
         self._num_bytes -= num_bytes
 
 
@@ -58,67 +58,72 @@ class BodyLimits:
 
 
 class BodyReader:
-    """Reads one body within its limits and within the budget of all; its bytes are given back by `close`."""
+    """Collects one body within its limits and the budget of all bodies; `close` gives its bytes back."""
 
-    __slots__ = ("_budget", "_limits", "_num_bytes")
+    __slots__ = ("_budget", "_limits", "_num_bytes", "_pieces")
 
     def __init__(self, limits: BodyLimits, budget: BodyBudget) -> None:
         self._limits = limits
         self._budget = budget
         self._num_bytes = 0
+        self._pieces: list[bytes] = []
 
-    def take(self, body: bytes) -> None:
-        """Count a body that is there already; raises as `read` does."""
-        if len(body) > self._limits.max_bytes:
-            raise BodyTooLarge(len(body), self._limits.max_bytes)
-        self._count(body)
+    @property
+    def max_images(self) -> int:
+        """Return how many images the body may hold."""
+        return self._limits.max_images
 
-    async def read(self, receive: Receive, headers: RequestHeaders) -> bytes:
-        """Return the whole body as it comes.
-
-        Raises:
-            BodyTooLarge: its declared length is over the limit; nothing of it was read.
-            StreamTooLarge: more than the limit arrived.
-            BodyTimeout: its end did not arrive in time.
-            BuffersFull: too many bytes of other requests are in memory.
-            ClientDisconnect: the client left.
-        """
+    def require_length(self, headers: RequestHeaders) -> None:
+        """Raise BodyTooLarge if the declared length is over the limit."""
         declared = headers.get(b"content-length")
         if declared is not None and int(declared) > self._limits.max_bytes:
             raise BodyTooLarge(int(declared), self._limits.max_bytes)
-        chunks: list[bytes] = []
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next piece.
+
+        Raises:
+            StreamTooLarge: more than the limit arrived.
+            BuffersFull: too many bytes of other requests are in memory.
+        """
+        if self._num_bytes + len(piece) > self._limits.max_bytes:
+            raise StreamTooLarge(self._limits.max_bytes)
+        self._budget.take(len(piece))
+        self._num_bytes += len(piece)
+        self._pieces.append(piece)
+
+    def finish(self) -> bytes:
+        """Return the whole body; its bytes count until `close`."""
+        pieces, self._pieces = self._pieces, []
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def read(self, receive: Receive, headers: RequestHeaders) -> bytes:
+        """Return the whole body of an ASGI request as it comes.
+
+        Raises:
+            BodyTooLarge, StreamTooLarge, BuffersFull: as the methods above.
+            BodyTimeout: its end did not arrive in time.
+            ClientDisconnect: the client left.
+        """
+        self.require_length(headers)
         try:
             async with asyncio.timeout(self._limits.timeout_seconds):
-                await self._gather(receive, chunks)
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    if piece := message.get("body", b""):
+                        self.feed(piece)
+                    if not message.get("more_body", False):
+                        return self.finish()
         except TimeoutError as error:
             raise BodyTimeout(self._limits.timeout_seconds) from error
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def close(self) -> None:
         """Give back what the body took of the budget."""
         self._budget.give_back(self._num_bytes)
         self._num_bytes = 0
-
-    async def _gather(self, receive: Receive, chunks: list[bytes]) -> None:
-        try:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect  # noqa: TRY301
-                if chunk := message.get("body", b""):
-                    self._count(chunk)
-                    chunks.append(chunk)
-                if not message.get("more_body", False):
-                    return
-        except BaseException:
-            chunks.clear()  # the exception's traceback keeps this list alive, maybe for long
-            raise
-
-    def _count(self, chunk: bytes) -> None:
-        if self._num_bytes + len(chunk) > self._limits.max_bytes:
-            raise StreamTooLarge(self._limits.max_bytes)
-        self._budget.take(len(chunk))
-        self._num_bytes += len(chunk)
+        self._pieces.clear()
 
 
 def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Sequence[bytes | ItemError]:
