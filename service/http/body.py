@@ -27,6 +27,7 @@ from service.http.schemas.predict import PredictJson
 # By far the most requests; these types need no parser.
 PLAIN_TYPES = frozenset({b"image/png", b"image/jpeg", b"image/webp", b"application/octet-stream"})
 RequestHeaders = Mapping[bytes, bytes]
+Images = Sequence[bytes | ItemError]  # in the order of the body
 MEDIA_TYPES = "image/*, application/octet-stream, multipart/form-data, application/json"
 
 
@@ -68,11 +69,6 @@ class BodyReader:
         self._num_bytes = 0
         self._pieces: list[bytes] = []
 
-    @property
-    def max_images(self) -> int:
-        """Return how many images the body may hold."""
-        return self._limits.max_images
-
     def require_length(self, headers: RequestHeaders) -> None:
         """Raise BodyTooLarge if the declared length is over the limit."""
         declared = headers.get(b"content-length")
@@ -92,10 +88,9 @@ class BodyReader:
         self._num_bytes += len(piece)
         self._pieces.append(piece)
 
-    def finish(self) -> bytes:
-        """Return the whole body; its bytes count until `close`."""
-        pieces, self._pieces = self._pieces, []
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    def images(self, headers: RequestHeaders) -> Images:
+        """Return the images of the complete body; its bytes count until `close`. Raises as `split_body` does."""
+        return split_body(self._join(), headers, self._limits.max_images)
 
     async def read(self, receive: Receive, headers: RequestHeaders) -> bytes:
         """Return the whole body of an ASGI request as it comes.
@@ -115,7 +110,7 @@ class BodyReader:
                     if piece := message.get("body", b""):
                         self.feed(piece)
                     if not message.get("more_body", False):
-                        return self.finish()
+                        return self._join()
         except TimeoutError as error:
             raise BodyTimeout(self._limits.timeout_seconds) from error
 
@@ -125,8 +120,12 @@ class BodyReader:
         self._num_bytes = 0
         self._pieces.clear()
 
+    def _join(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Sequence[bytes | ItemError]:
+
+def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Images:
     """Return the images of a body, in order; one that cannot even be taken out is an ItemError in its place.
 
     Raises:
@@ -144,7 +143,7 @@ def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Sequenc
     media_type, parameters = parse_options_header(content_type)
     match media_type:
         case b"multipart/form-data":
-            images: Sequence[bytes | ItemError] = split_multipart(body, parameters.get(b"boundary", b""), max_images)
+            images: Images = split_multipart(body, parameters.get(b"boundary", b""), max_images)
         case b"application/json":
             images = _split_json(body, max_images)
         case b"application/octet-stream":

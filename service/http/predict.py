@@ -172,11 +172,9 @@ class PredictHandler:
     def _predict(self) -> None:
         """Take the body's images to the batcher: the one way of every prediction."""
         self._end_arrival()
-        prediction, context = self._prediction, self._context
-        images = prediction.split(self._body.finish(), context.headers, self._body.max_images)
-        context.describe(prediction.log, prediction.breakdown)
+        images = self._body.images(self._context.headers)
         self._has_started = True
-        prediction.start(images, self._conclude)
+        self._prediction.start(images, self._conclude)
 
     def _conclude(self) -> None:
         """Answer: the prediction has ended."""
@@ -186,6 +184,7 @@ class PredictHandler:
     def _answer(self) -> None:
         prediction = self._prediction
         prediction.conclude()
+        self._context.describe(prediction.log, prediction.breakdown)
         error = prediction.error
         if isinstance(error, ClientDisconnect):
             self._drop()

@@ -1,30 +1,30 @@
 """One prediction: from an accepted head to the answers of its images."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from starlette.requests import ClientDisconnect
 
 from service.batching.deadlines import Deadlines
 from service.batching.queue import InferenceRequest
-from service.domain.backend import ItemError, Priority, Ranking
+from service.domain.backend import ItemError, ItemResult, Priority, Ranking
 from service.errors.gateway import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
 from service.errors.request import ImageRejected
-from service.http.answer import answer_body, answer_headers, issue_id
-from service.http.body import RequestHeaders, split_body
+from service.http.body import Images
 from service.http.problems import HttpResponse
 from service.monitoring.prediction_log.records import PredictionLog
-from service.monitoring.signed_ids import PredictionIds
+from service.monitoring.signed_ids import NO_CLASS, PredictionIds
 from service.serving.model_version import ModelVersion
 from service.serving.shadow_traffic import MirroredRequest, Shadows
 from service.telemetry.labels import Outcome
 from service.telemetry.tracing import OpenSpan
 
-Images = Sequence[bytes | ItemError]
 # The outcomes that say something about the version: not callers' mistakes, nor refusals at the door.
 COUNTED: frozenset[Outcome] = frozenset({"success", "server_error", "expired"})
 
@@ -41,7 +41,7 @@ class PredictionServices:
 
 @dataclass(slots=True, eq=False)
 class Prediction:
-    """One request whose head was accepted: `split` its body, `start` it, `conclude` it, then take its `answer`."""
+    """One request whose head was accepted: `start` it with its images, `conclude` it, then take its `answer`."""
 
     _model_version: ModelVersion
     _top_k: int
@@ -62,16 +62,15 @@ class Prediction:
         """Return the hold that makes a drain of the version wait for the body."""
         return self._model_version.arriving()
 
-    def split(self, body: bytes, headers: RequestHeaders, max_images: int) -> Images:
-        """Return the images of the body, which has just come; raises what is wrong with it."""
-        images = split_body(body, headers, max_images)
-        self._model_version.require_open()  # it may have been unloaded while the body came
+    def start(self, images: Images, on_end: Callable[[], None]) -> None:
+        """Have the images answered; `on_end` is called once, maybe before this returns, and must not raise.
+
+        Raises:
+            NotReady: the version was unloaded while the body came.
+        """
+        self._model_version.require_open()
         target = self._model_version.target
         self.log = {"model": target.model, "version": target.version, "num_images": len(images)}
-        return images
-
-    def start(self, images: Images, on_end: Callable[[], None]) -> None:
-        """Have the images answered; `on_end` is called once, maybe before this returns, and must not raise."""
         self._started = time.monotonic()
         if self._shadow_versions or self._services.prediction_log.keeps_inputs:
             self._images = images
@@ -115,7 +114,8 @@ class Prediction:
     def answer(self) -> HttpResponse:
         """Return the answer to a request that was concluded without an error."""
         model_version, call = self._model_version, self._call
-        answer_id = issue_id(model_version, call, self._services.prediction_ids)
+        best = [result.top_k[0][0] if isinstance(result, Ranking) else NO_CLASS for result in call.results]
+        answer_id = self._services.prediction_ids.issue(model_version.target_bytes, best)
         body = answer_body(model_version, call, answer_id)
         classes = model_version.contract.classes
         self._services.prediction_log.answered(
@@ -183,3 +183,46 @@ def _outcome(error: Exception) -> Outcome:
         case ImageRejected():
             return "client_error"
     return "server_error"
+
+
+def answer_body(model_version: ModelVersion, call: InferenceRequest, answer_id: str) -> bytes:
+    """Return the JSON document of a call whose images are all answered."""
+    classes, target = model_version.contract.classes, model_version.target
+    predictions = [_document(result, call.top_k, classes) for result in call.results]
+    document = {"id": answer_id, "model": target.model, "version": target.version, "predictions": predictions}
+    try:
+        return orjson.dumps(document)  # a float becomes the shortest text that reads back as the same float
+    except orjson.JSONEncodeError:  # a class named after a folder whose name is not UTF-8
+        return json.dumps(document).encode()
+
+
+def answer_headers(model_version: ModelVersion, call: InferenceRequest, num_bytes: int) -> list[tuple[bytes, bytes]]:
+    """Return the headers: the version that answered, and how the images were batched."""
+    queue_ms = f"{call.queue_seconds * 1000:.3f}"
+    compute_ms = f"{call.compute_seconds * 1000:.3f}"
+    timing = (
+        f'queue;dur={queue_ms}, compute;dur={compute_ms}, batches;desc="{call.num_batches}", '
+        f'limit;desc="{call.batch_limit}", closed;desc="{call.close_reason}"'
+    )
+    return [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(num_bytes).encode()),
+        (b"x-model-version", model_version.target.version.encode()),
+        (b"x-batch-size", str(call.largest_batch).encode()),
+        (b"x-queue-ms", queue_ms.encode()),
+        (b"server-timing", timing.encode()),
+    ]
+
+
+def _document(result: ItemResult | GatewayError | None, top_k: int, classes: Sequence[str]) -> dict[str, Any]:
+    match result:
+        case Ranking():
+            # The batch was asked for the largest top_k in it; this caller may have wanted fewer.
+            top = [{"label": classes[index], "probability": probability} for index, probability in result.top_k[:top_k]]
+            return {**top[0], "top_k": top}
+        case ItemError(code, message):
+            return {"error": {"code": code, "message": message}}
+        case GatewayError():
+            return {"error": {"code": result.code, "message": str(result)}}
+        case _:
+            raise AssertionError(f"a call was answered with {result!r} in it")
