@@ -19,18 +19,21 @@ from service.admin.status.broadcaster import StatusBroadcaster
 from service.admin.status.collector import StatusCollector
 from service.admin.versions import Operations
 from service.backends.factory import create_backend
+from service.batching.request import Deadlines
 from service.config.settings import Settings
 from service.domain.backend import Backend, ModelControl
 from service.http import problems
 from service.http.admin_route import admin_route
 from service.http.body import BodyLimits
-from service.http.ids import new_id
-from service.http.predict import PATH, PredictApplication, PredictLimits, predict_routes
-from service.http.request_context import RequestMiddleware
+from service.http.predict import PATH, PredictApplication, PredictLimits
+from service.http.prediction import PredictionServices
+from service.http.request_context import new_id
+from service.http.request_middleware import RequestMiddleware
 from service.http.routes.control import control_routes, event_routes
 from service.http.routes.feedback import feedback_routes
 from service.http.routes.health import health_routes
 from service.http.routes.models import model_routes
+from service.http.routes.predict import predict_routes
 from service.http.routes.profiles import profile_routes
 from service.http.routes.quality import quality_routes
 from service.http.routes.rollouts import rollout_routes, rollout_views
@@ -94,7 +97,8 @@ def create_app(
                 yield
         finally:
             await rollout_controller.close()
-            # The server has let requests end, or cut them off at drain_seconds: nobody waits for a batch any more.
+            # The server has waited drain_seconds at most; refuse what is left, first bodies, then batches.
+            predict.close()
             await reconciler.close(drain_seconds=0)
             await asyncio.to_thread(prediction_log.close)
             await tracing.close()
@@ -114,15 +118,14 @@ def create_app(
     operations = Operations(settings, reconciler, registry)
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
-    predict = PredictApplication(
-        router, shadows, prediction_ids, prediction_log, access, metrics, predict_limits(settings)
-    )
+    services = PredictionServices(Deadlines(), shadows, prediction_ids, prediction_log)
+    predict = PredictApplication(router, services, access, metrics, predict_limits(settings))
     feedback = Feedback(reconciler, ledger, prediction_ids, prediction_log, settings.feedback_seconds)
     facts = {"version": app.version, "backend": settings.backend, "objective_ms": settings.latency_objective_ms}
     feed = StatusBroadcaster(StatusCollector(reconciler, registry, metrics, PATH, facts).look)
     profiling = Profiling(reconciler, backend, operations, registry, settings.backend_timeout_ms)
     for routes in (
-        predict_routes(predict),
+        predict_routes(),
         model_routes(reconciler, registry, router, shadows),
         quality_routes(router),
         control_routes(changes, operations, registry),

@@ -7,7 +7,7 @@ from service.app import create_app
 from service.config.environment import env_name
 from service.config.settings import Settings
 from service.errors import gateway as errors
-from service.http.request_context import RequestMiddleware
+from service.http.request_middleware import RequestMiddleware
 from service.telemetry.metrics import Metrics
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.torchserve_process import ROOT

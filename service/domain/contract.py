@@ -1,10 +1,8 @@
 """What an archive says of itself: the part of contract.json that the gateway relies on, checked."""
 
 import base64
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
@@ -61,11 +59,6 @@ class Contract:
     def unknown(cls, model: str, version: str) -> Self:
         """Return what is known of an archive that cannot be opened."""
         return cls(model, version, (), "", 0.0, (), {})
-
-    @cached_property
-    def quoted_classes(self) -> tuple[str, ...]:
-        """Return the classes' names as JSON strings; made once, since every answer has some of them."""
-        return tuple(json.dumps(name) for name in self.classes)
 
     def summary(self) -> dict[str, Any]:
         """Return what `GET /models` shows: the document without the self-check's images."""

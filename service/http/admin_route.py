@@ -1,19 +1,21 @@
-"""Who asks for a change, and what it is based on: looked at before a body is read, and logged if it is refused."""
+"""Routes that check who calls before they read a body; those that change something also log what they refuse."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
+from typing import Any
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.types import Message
 
 from service.admin.access import Access
 from service.admin.versions import AdminContext, Operations
 from service.domain.model_state import Entry
 from service.errors.admin import RevisionMissing
 from service.errors.request import ParameterInvalid
-from service.http.guarded_route import guarded_route
+from service.http.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders
 from service.http.problems import invalid
 from service.persistence.registry import Registry
 
@@ -21,11 +23,65 @@ LONGEST_REASON = 500
 REVISION = re.compile(rb'(?:W/)?"(\d{1,18})"')
 
 
+MAX_BODY_BYTES = 64 * 1024
+MAX_BODIES_BYTES = 64 * MAX_BODY_BYTES
+BODY_SECONDS = 10.0
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+OnInvalid = Callable[[Request, RequestValidationError], Awaitable[None]]
+Check = Callable[[Request, APIRoute], Awaitable[None]]
+
+
+async def _ignore(request: Request, error: RequestValidationError) -> None:
+    pass
+
+
+def guarded_route(check: Check, on_invalid: OnInvalid = _ignore) -> type[APIRoute]:
+    """Return a kind of route that calls `check` before it reads a body, and `on_invalid` if the body is not valid.
+
+    `check` raises to refuse a request. Bodies are bounded.
+    """
+    budget = BodyBudget(MAX_BODIES_BYTES)
+
+    class GuardedRoute(APIRoute):
+        def get_route_handler(self) -> Handler:
+            handler = super().get_route_handler()
+
+            async def guarded(request: Request) -> Response:
+                await check(request, self)
+                reader = BodyReader(BodyLimits(MAX_BODY_BYTES, 1, BODY_SECONDS), budget)
+                try:
+                    body = await reader.read(request.receive, request_headers(request))
+                    return await handler(Request(request.scope, _replay(body), request._send))  # noqa: SLF001
+                except RequestValidationError as error:
+                    await on_invalid(request, error)
+                    raise
+                finally:
+                    reader.close()
+
+            return guarded
+
+    return GuardedRoute
+
+
+def request_headers(request: Request) -> RequestHeaders:
+    """Return the request's headers by their lower-case names."""
+    headers: RequestHeaders = request.scope["state"]["context"].headers
+    return headers
+
+
+def _replay(body: bytes) -> Callable[[], Coroutine[Any, Any, Message]]:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
 def admin_route(access: Access, operations: Operations, registry: Registry) -> type[APIRoute]:
-    """Return the kind of route that lets in who may change something; `asked` then says who that is."""
+    """Return the kind of route for changes: it lets operators in, and `asked` returns who they are."""
 
     async def check(request: Request, route: APIRoute) -> None:
-        path, headers = request.path_params, request.scope["state"]["exchange"].headers
+        path, headers = request.path_params, request_headers(request)
         is_conditional = (route.methods or set()) <= {"PUT", "DELETE"} and "version" not in path
         reason = request.query_params.get("reason", "")[:LONGEST_REASON]
         subject = str(path.get("version") or path.get("label") or path.get("rollout") or "")
@@ -48,7 +104,7 @@ def admin_route(access: Access, operations: Operations, registry: Registry) -> t
 
 
 def asked(request: Request) -> AdminContext:
-    """Return who asks for a change and why."""
+    """Return the caller of a change and the reason given."""
     found: AdminContext = request.scope["state"]["asked"]
     return found
 

@@ -1,4 +1,4 @@
-"""A request's body: read within bounds, then taken apart into images."""
+"""A request's body: taken within bounds, then split into images."""
 
 import asyncio
 import base64
@@ -24,9 +24,10 @@ from service.errors.request import (
 from service.http.multipart import split_multipart
 from service.http.schemas.predict import PredictJson
 
-# What needs no parser: by far the most requests.
+# By far the most requests; these types need no parser.
 PLAIN_TYPES = frozenset({b"image/png", b"image/jpeg", b"image/webp", b"application/octet-stream"})
 RequestHeaders = Mapping[bytes, bytes]
+Images = Sequence[bytes | ItemError]  # in the order of the body
 MEDIA_TYPES = "image/*, application/octet-stream, multipart/form-data, application/json"
 
 
@@ -38,13 +39,13 @@ class BodyBudget:
         self._num_bytes = 0
 
     def take(self, num_bytes: int) -> None:
-        """Count so many bytes more; BuffersFull if they are too many."""
+        """Add to the count; raise BuffersFull if it would pass the limit."""
         if self._num_bytes + num_bytes > self._max_bytes:
             raise BuffersFull(self._max_bytes)
         self._num_bytes += num_bytes
 
     def give_back(self, num_bytes: int) -> None:
-        """Count so many bytes less."""
+        """Subtract from the count."""
         self._num_bytes -= num_bytes
 
 
@@ -58,70 +59,73 @@ class BodyLimits:
 
 
 class BodyReader:
-    """Reads one body within its limits and within the budget of all; its bytes are given back by `close`."""
+    """Collects one body within its limits and the budget of all bodies; `close` gives its bytes back."""
 
-    __slots__ = ("_budget", "_limits", "_num_bytes")
+    __slots__ = ("_budget", "_limits", "_num_bytes", "_pieces")
 
     def __init__(self, limits: BodyLimits, budget: BodyBudget) -> None:
         self._limits = limits
         self._budget = budget
         self._num_bytes = 0
+        self._pieces: list[bytes] = []
 
-    def take(self, body: bytes) -> None:
-        """Count a body that is there already; raises as `read` does."""
-        if len(body) > self._limits.max_bytes:
-            raise BodyTooLarge(len(body), self._limits.max_bytes)
-        self._count(body)
-
-    async def read(self, receive: Receive, headers: RequestHeaders) -> bytes:
-        """Return the whole body as it comes.
-
-        Raises:
-            BodyTooLarge: its declared length is over the limit; nothing of it was read.
-            StreamTooLarge: more than the limit arrived.
-            BodyTimeout: its end did not arrive in time.
-            BuffersFull: too many bytes of other requests are in memory.
-            ClientDisconnect: the client left.
-        """
+    def require_length(self, headers: RequestHeaders) -> None:
+        """Raise BodyTooLarge if the declared length is over the limit."""
         declared = headers.get(b"content-length")
         if declared is not None and int(declared) > self._limits.max_bytes:
             raise BodyTooLarge(int(declared), self._limits.max_bytes)
-        chunks: list[bytes] = []
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next piece.
+
+        Raises:
+            StreamTooLarge: more than the limit arrived.
+            BuffersFull: too many bytes of other requests are in memory.
+        """
+        if self._num_bytes + len(piece) > self._limits.max_bytes:
+            raise StreamTooLarge(self._limits.max_bytes)
+        self._budget.take(len(piece))
+        self._num_bytes += len(piece)
+        self._pieces.append(piece)
+
+    def images(self, headers: RequestHeaders) -> Images:
+        """Return the images of the complete body; its bytes count until `close`. Raises as `split_body` does."""
+        return split_body(self._join(), headers, self._limits.max_images)
+
+    async def read(self, receive: Receive, headers: RequestHeaders) -> bytes:
+        """Return the whole body of an ASGI request as it comes.
+
+        Raises:
+            BodyTooLarge, StreamTooLarge, BuffersFull: as the methods above.
+            BodyTimeout: its end did not arrive in time.
+            ClientDisconnect: the client left.
+        """
+        self.require_length(headers)
         try:
             async with asyncio.timeout(self._limits.timeout_seconds):
-                await self._gather(receive, chunks)
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    if piece := message.get("body", b""):
+                        self.feed(piece)
+                    if not message.get("more_body", False):
+                        return self._join()
         except TimeoutError as error:
             raise BodyTimeout(self._limits.timeout_seconds) from error
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def close(self) -> None:
         """Give back what the body took of the budget."""
         self._budget.give_back(self._num_bytes)
         self._num_bytes = 0
+        self._pieces.clear()
 
-    async def _gather(self, receive: Receive, chunks: list[bytes]) -> None:
-        try:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect  # noqa: TRY301
-                if chunk := message.get("body", b""):
-                    self._count(chunk)
-                    chunks.append(chunk)
-                if not message.get("more_body", False):
-                    return
-        except BaseException:
-            chunks.clear()  # the exception's traceback keeps this list alive, maybe for long
-            raise
-
-    def _count(self, chunk: bytes) -> None:
-        if self._num_bytes + len(chunk) > self._limits.max_bytes:
-            raise StreamTooLarge(self._limits.max_bytes)
-        self._budget.take(len(chunk))
-        self._num_bytes += len(chunk)
+    def _join(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Sequence[bytes | ItemError]:
+def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Images:
     """Return the images of a body, in order; one that cannot even be taken out is an ItemError in its place.
 
     Raises:
@@ -139,7 +143,7 @@ def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Sequenc
     media_type, parameters = parse_options_header(content_type)
     match media_type:
         case b"multipart/form-data":
-            images: Sequence[bytes | ItemError] = split_multipart(body, parameters.get(b"boundary", b""), max_images)
+            images: Images = split_multipart(body, parameters.get(b"boundary", b""), max_images)
         case b"application/json":
             images = _split_json(body, max_images)
         case b"application/octet-stream":

@@ -1,71 +1,35 @@
-"""POST /predict: images in, classes out."""
+"""POST /predict, past ASGI: from a complete head to the answer, however the body comes.
+
+begin ── feed ── feed ── ... ── finish ──> images ──> batches ──> answer
+  └── refused at any point; the client may leave at any point
+"""
 
 import asyncio
+import logging
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated
+from typing import Any
 
-from fastapi import APIRouter, Header, Query
-from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.admin.access import Access
-from service.batching.request import Deadlines
-from service.errors.gateway import GatewayError
-from service.errors.request import ParameterInvalid
-from service.http.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders
+from service.errors.gateway import Draining, GatewayError, InternalError
+from service.errors.request import BodyTimeout, ParameterInvalid
+from service.http.body import BodyBudget, BodyLimits, BodyReader
+from service.http.direct_request import DirectRequest
 from service.http.parameters import read_headers, read_query
-from service.http.prediction import Images, Prediction
-from service.http.problems import Answer, problem, problem_responses
-from service.http.request_context import CLIENT_CLOSED, AnyExchange, Exchange, WholeExchange
-from service.http.schemas.predict import PredictAnswer, PredictHeaders, PredictJson, PredictQuery
-from service.monitoring.prediction_log.records import PredictionLog
-from service.monitoring.signed_ids import PredictionIds
+from service.http.prediction import Prediction, PredictionServices
+from service.http.problems import problem
+from service.http.request_context import CLIENT_CLOSED, RequestContext
 from service.serving.router import Router
-from service.serving.shadow_traffic import Shadows
 from service.telemetry.labels import Rejection
 from service.telemetry.metrics import Metrics
 
+logger = logging.getLogger(__name__)
+
 PATH = "/predict"
-BINARY = {"schema": {"type": "string", "format": "binary"}}
-REQUEST_BODY = {
-    "required": True,
-    "description": "One image as it is, or many in a form or in JSON.",
-    "content": {
-        "image/*": BINARY,
-        "application/octet-stream": BINARY,
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": ["file"],
-                "properties": {"file": {"type": "array", "items": {"type": "string", "format": "binary"}}},
-            }
-        },
-        "application/json": {"schema": PredictJson.model_json_schema()},
-    },
-}
-# Headers that the router and the access rules read by themselves.
-HEADERS = [
-    {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
-    for name, description in (
-        ("x-routing-key", "Requests with one key get one version, where several share the traffic."),
-        ("x-api-key", "One of TORCHGATE_API_KEYS, where there are any."),
-    )
-]
-
-
-@dataclass(frozen=True, slots=True)
-class PredictLimits:
-    """What one request may ask for."""
-
-    body: BodyLimits
-    max_buffered_bytes: int
-    deadline_ms: int
-    max_deadline_ms: int
-
-
 # Why a request was refused at the door, by the error's code.
 REJECTIONS: dict[str, Rejection] = {
     "queue_full": "queue_full",
@@ -79,148 +43,184 @@ REJECTIONS: dict[str, Rejection] = {
 }
 
 
-def predict_routes(application: ASGIApp) -> APIRouter:
-    """Return the route that predicts: documented by FastAPI, answered by `application` without it."""
+@dataclass(frozen=True, slots=True)
+class PredictLimits:
+    """What one request may ask for."""
 
-    class PlainRoute(APIRoute):
-        async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-            await (application if scope["method"] == "POST" else super().handle)(scope, receive, send)
-
-    routes = APIRouter(tags=["predict"], route_class=PlainRoute)
-
-    @routes.post(
-        PATH,
-        response_model=PredictAnswer,
-        responses=problem_responses(400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503, 504),
-        openapi_extra={"requestBody": REQUEST_BODY, "parameters": HEADERS},
-    )
-    async def predict(query: Annotated[PredictQuery, Query()], headers: Annotated[PredictHeaders, Header()]) -> None:
-        """Classify one or many images; an image that cannot be used fails alone."""
-
-    return routes
+    body: BodyLimits
+    max_buffered_bytes: int
+    deadline_ms: int
+    max_deadline_ms: int
 
 
 class PredictApplication:
-    """Answers POST /predict: as an ASGI application, and past ASGI where the body came with the head."""
+    """Answers POST /predict."""
 
     def __init__(
-        self,
-        router: Router,
-        shadows: Shadows,
-        prediction_ids: PredictionIds,
-        prediction_log: PredictionLog,
-        access: Access,
-        metrics: Metrics,
-        limits: PredictLimits,
+        self, router: Router, services: PredictionServices, access: Access, metrics: Metrics, limits: PredictLimits
     ) -> None:
-        self._prediction_ids = prediction_ids
-        self._prediction_log = prediction_log
         self._router = router
-        self._shadows = shadows
+        self._services = services
         self._access = access
         self._rejected = {code: metrics.rejected.labels(reason) for code, reason in REJECTIONS.items()}
         self._limits = limits
         self._budget = BodyBudget(limits.max_buffered_bytes)
-        self._deadlines = Deadlines()
+        self._arriving: set[PredictHandler] = set()
 
-    def answer_whole(self, exchange: WholeExchange) -> None:
-        """Begin to answer a request that is there with its body."""
-        reader = BodyReader(self._limits.body, self._budget)
-        try:
-            prediction = self._accept(exchange.query_string, exchange.headers)
-            reader.take(exchange.body)
-            images = prediction.split(exchange.body, exchange.headers)
-            _introduce(prediction, exchange)
-            exchange.when_gone(prediction.leave)
-            prediction.start(images, partial(exchange.run, self._end_whole, exchange, prediction, reader))
-        except GatewayError as error:
-            reader.close()
-            exchange.answer(*self._refusal(error, exchange))
-        except BaseException:
-            reader.close()
-            raise
+    def handle(self, request: DirectRequest, context: RequestContext) -> "PredictHandler":
+        """Return what answers one request."""
+        return PredictHandler(self, request, context, BodyReader(self._limits.body, self._budget))
 
-    def _end_whole(self, exchange: WholeExchange, prediction: Prediction, reader: BodyReader) -> None:
-        reader.close()
-        prediction.conclude()
-        if isinstance(prediction.error, ClientDisconnect):
-            exchange.left()
-        else:
-            exchange.answer(*self._answer(exchange, prediction))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request whose body comes bit by bit."""
-        exchange: Exchange = scope["state"]["exchange"]
-        reader = BodyReader(self._limits.body, self._budget)
-        try:
-            prediction = self._accept(scope["query_string"], exchange.headers)
-            with prediction.arriving():
-                body = await reader.read(exchange.receive, exchange.headers)
-            images = prediction.split(body, exchange.headers)
-            del body
-            _introduce(prediction, exchange)
-            await _concluded(prediction, images, exchange)
-        except GatewayError as error:
-            await exchange.answer(*self._refusal(error, exchange))
-            return
-        finally:
-            reader.close()
-        if isinstance(prediction.error, ClientDisconnect):
-            exchange.status = CLIENT_CLOSED
-        else:
-            await exchange.answer(*self._answer(exchange, prediction))
-
-    def _accept(self, query_string: bytes, headers: RequestHeaders) -> Prediction:
+    def accept(self, context: RequestContext) -> Prediction:
         """Check the head of a request; raises what is wrong with it."""
         started = time.monotonic()
+        headers = context.headers
         self._access.require_key(headers)
-        query, asked = read_query(query_string), read_headers(headers)
+        query, asked = read_query(context.query_string), read_headers(headers)
         deadline_ms = asked.x_deadline_ms or self._limits.deadline_ms
         if deadline_ms > self._limits.max_deadline_ms:
             allowed = self._limits.max_deadline_ms
             raise ParameterInvalid(f"X-Deadline-Ms is {deadline_ms}, at most {allowed} is allowed")
         model_version = self._router.route(query.model, query.version, query.label, headers)
+        is_by_traffic = query.version is None is query.label
         return Prediction(
             model_version,
             min(query.top_k, len(model_version.contract.classes)),
             started + deadline_ms / 1000,
             deadline_ms,
             asked.x_priority,
-            self._limits.body.max_images,
-            self._deadlines,
-            self._shadows,
-            self._prediction_ids,
-            self._prediction_log,
-            self._shadows.chosen(model_version) if query.version is None is query.label else (),
+            self._services,
+            self._services.shadows.chosen(model_version) if is_by_traffic else (),
+            context.span,
         )
 
-    def _answer(self, exchange: AnyExchange, prediction: Prediction) -> Answer:
-        if prediction.error is None:
-            return prediction.answer()
-        return self._refusal(prediction.error, exchange)
+    def hold_arrival(self, handler: "PredictHandler") -> ExitStack:
+        """Bound the time for a body that is on its way, until the result is closed."""
+        seconds = self._limits.body.timeout_seconds
+        arrival = ExitStack()
+        arrival.callback(asyncio.get_running_loop().call_later(seconds, handler.refuse, BodyTimeout(seconds)).cancel)
+        self._arriving.add(handler)
+        arrival.callback(self._arriving.discard, handler)
+        return arrival
 
-    def _refusal(self, error: Exception, exchange: AnyExchange) -> Answer:
-        assert isinstance(error, GatewayError)
+    def note_refusal(self, error: GatewayError) -> None:
+        """Count a request that is refused."""
         if rejected := self._rejected.get(error.code):
             rejected.inc()
-        exchange.error_code = error.code
-        return problem(error, exchange.request_id)
+
+    def close(self) -> None:
+        """Refuse the requests whose bodies are still on their way: the server's drain is over."""
+        for handler in tuple(self._arriving):
+            handler.refuse(Draining())
 
 
-def _introduce(prediction: Prediction, exchange: AnyExchange) -> None:
-    """Tell the one what is recorded of the other."""
-    prediction.span = exchange.span
-    exchange.log, exchange.breakdown = prediction.log, prediction.breakdown
+class PredictHandler:
+    """One POST /predict: takes the body, has its images predicted and sends the answer."""
 
+    __slots__ = ("_application", "_arrival", "_body", "_context", "_has_started", "_prediction", "_request")
 
-async def _concluded(prediction: Prediction, images: Images, exchange: Exchange) -> None:
-    """Start the prediction and return when it was concluded."""
-    ended = asyncio.Event()
-    prediction.start(images, ended.set)
-    exchange.when_gone(prediction.leave)
-    try:
-        await ended.wait()
-    finally:
-        exchange.when_gone(None)
-        prediction.leave()
+    _prediction: Prediction
+
+    def __init__(
+        self, application: PredictApplication, request: DirectRequest, context: RequestContext, body: BodyReader
+    ) -> None:
+        self._application = application
+        self._request = request
+        self._context = context
+        self._body = body
+        self._arrival: ExitStack | None = None  # of a body that is on its way
+        self._has_started = False
+
+    def begin(self) -> None:
+        """Check the head; see `DirectHandler` for this and the next three."""
+        self._run(self._begin)
+
+    def feed(self, piece: bytes) -> None:
+        """Take a piece of the body."""
+        self._run(self._body.feed, piece)
+
+    def finish(self) -> None:
+        """Predict."""
+        self._run(self._predict)
+
+    def leave(self) -> None:
+        """Give up, since the client has left."""
+        self._run(self._leave)
+
+    def refuse(self, error: GatewayError) -> None:
+        """Answer with a problem."""
+        self._run(self._refuse, error)
+
+    def _run(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Take a step towards the answer. This is the border: no exception passes it."""
+        try:
+            step(*arguments)
+        except GatewayError as error:
+            self._refuse(error)
+        except Exception:
+            logger.exception("unexpected error", extra=self._context.ids())
+            if self._context.status is None:
+                self._refuse(InternalError())
+
+    def _begin(self) -> None:
+        self._prediction = self._application.accept(self._context)
+        self._body.require_length(self._context.headers)
+        if not self._request.is_body_complete:
+            self._arrival = self._application.hold_arrival(self)
+            self._arrival.enter_context(self._prediction.arriving())
+
+    def _predict(self) -> None:
+        """Take the body's images to the batcher: the one way of every prediction."""
+        self._end_arrival()
+        images = self._body.images(self._context.headers)
+        self._has_started = True
+        self._prediction.start(images, self._conclude)
+
+    def _conclude(self) -> None:
+        """Answer: the prediction has ended."""
+        if self._context.status is None:
+            self._run(self._answer)
+
+    def _answer(self) -> None:
+        prediction = self._prediction
         prediction.conclude()
+        self._context.describe(prediction.log, prediction.breakdown)
+        error = prediction.error
+        if isinstance(error, ClientDisconnect):
+            self._drop()
+        elif error is not None:
+            assert isinstance(error, GatewayError)
+            self._refuse(error)
+        else:
+            self._send(*prediction.answer())
+
+    def _leave(self) -> None:
+        if self._has_started:
+            self._prediction.leave()  # which concludes it
+        else:
+            self._drop()
+
+    def _refuse(self, error: GatewayError) -> None:
+        self._application.note_refusal(error)
+        self._context.refuse(error.code)
+        self._send(*problem(error, self._context.request_id))
+
+    def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        self._release()
+        headers.append((b"x-request-id", self._context.request_id.encode()))
+        self._request.answer(status, headers, body)
+        self._context.end(status)
+
+    def _drop(self) -> None:
+        self._release()
+        self._request.drop()
+        self._context.end(CLIENT_CLOSED)
+
+    def _release(self) -> None:
+        self._end_arrival()
+        self._body.close()
+
+    def _end_arrival(self) -> None:
+        if self._arrival is not None:
+            self._arrival.close()
+            self._arrival = None

@@ -1,124 +1,130 @@
-"""One request to POST /predict, whichever way it came: from an accepted head to the images' answers."""
+"""One prediction: from an accepted head to the answers of its images."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from starlette.requests import ClientDisconnect
 
 from service.batching.request import Deadlines, InferenceRequest
-from service.domain.backend import ItemError, Priority, Ranking
+from service.domain.backend import ItemError, ItemResult, Priority, Ranking
 from service.errors.gateway import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
 from service.errors.request import ImageRejected
-from service.http.answer import answer_body, answer_headers, issue_id
-from service.http.body import RequestHeaders, split_body
-from service.http.problems import Answer
+from service.http.body import Images
+from service.http.problems import HttpResponse
 from service.monitoring.prediction_log.records import PredictionLog
-from service.monitoring.signed_ids import PredictionIds
+from service.monitoring.signed_ids import NO_CLASS, PredictionIds
 from service.serving.model_version import ModelVersion
 from service.serving.shadow_traffic import MirroredRequest, Shadows
 from service.telemetry.labels import Outcome
 from service.telemetry.tracing import OpenSpan
 
-Images = Sequence[bytes | ItemError]
-# What tells something about the version: not what the caller did wrong, nor what was refused at the door.
+# The outcomes that say something about the version: not callers' mistakes, nor refusals at the door.
 COUNTED: frozenset[Outcome] = frozenset({"success", "server_error", "expired"})
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionServices:
+    """What all predictions share."""
+
+    deadlines: Deadlines
+    shadows: Shadows
+    prediction_ids: PredictionIds
+    prediction_log: PredictionLog
 
 
 @dataclass(slots=True, eq=False)
 class Prediction:
-    """One request whose head was accepted: `split` its body, `start` it, `conclude` it, then take its `answer`."""
+    """One request whose head was accepted: `start` it with its images, `conclude` it, then take its `answer`."""
 
-    _deployment: ModelVersion
+    _model_version: ModelVersion
     _top_k: int
     _deadline: float
     _deadline_ms: int
     _priority: Priority
-    _max_images: int
-    _deadlines: Deadlines
-    _shadows: Shadows
-    _prediction_ids: PredictionIds
-    _prediction_log: PredictionLog
-    _copied_to: Sequence[ModelVersion] = ()
+    _services: PredictionServices
+    _shadow_versions: Sequence[ModelVersion]
+    _span: OpenSpan | None  # None if the request is not recorded
     _call: InferenceRequest = field(init=False)
     _started: float = field(init=False)
     _seconds: float = field(init=False)
-    _images: Images = ()  # kept for the copies and for the prediction log
-    error: Exception | None = None  # what the request ended with instead of an answer
+    _images: Images = ()  # kept for the shadows and for the prediction log
+    error: Exception | None = None  # why there is no answer
     log: Mapping[str, Any] = field(default_factory=dict)
-    span: OpenSpan | None = None  # if it is recorded
 
     def arriving(self) -> AbstractContextManager[None]:
-        """Return what holds the version while the body is on its way."""
-        return self._deployment.arriving()
-
-    def split(self, body: bytes, headers: RequestHeaders) -> Images:
-        """Return the images of the body, which has just come; raises what is wrong with it."""
-        images = split_body(body, headers, self._max_images)
-        self._deployment.require_open()  # it may have gone while the body came
-        target = self._deployment.target
-        self.log = {"model": target.model, "version": target.version, "num_images": len(images)}
-        return images
+        """Return the hold that makes a drain of the version wait for the body."""
+        return self._model_version.arriving()
 
     def start(self, images: Images, on_end: Callable[[], None]) -> None:
-        """Have the images answered; `on_end` is called once, maybe before this returns, and must not raise."""
+        """Have the images answered; `on_end` is called once, maybe before this returns, and must not raise.
+
+        Raises:
+            NotReady: the version was unloaded while the body came.
+        """
+        self._model_version.require_open()
+        target = self._model_version.target
+        self.log = {"model": target.model, "version": target.version, "num_images": len(images)}
         self._started = time.monotonic()
-        if self._copied_to or self._prediction_log.keeps_inputs:
+        if self._shadow_versions or self._services.prediction_log.keeps_inputs:
             self._images = images
         call = self._call = InferenceRequest(
-            len(images), self._top_k, self._deadline, on_end, self._priority, self.span
+            len(images), self._top_k, self._deadline, on_end, self._priority, self._span
         )
         payloads = call.sift(images)
         if call.is_done:
             return
         try:
-            self._deployment.batcher.submit(call, payloads)
+            self._model_version.batcher.submit(call, payloads)
         except GatewayError as error:
             call.end(error)
         else:
-            self._deadlines.watch(call, self._deadline_ms)
+            self._services.deadlines.watch(call, self._deadline_ms)
 
     def leave(self) -> None:
-        """Take in that nobody waits for it any more."""
+        """End it: the client has left."""
         self._call.end(ClientDisconnect())
 
     def conclude(self) -> None:
-        """Take in that it has ended: what it ended with, and count it by that."""
-        call, metrics = self._call, self._deployment.metrics
+        """Count the prediction, which has ended, by its outcome."""
+        call, metrics = self._call, self._model_version.metrics
         self.error = call.error or _why_none_is_answered(call)
-        if self.span is not None:
-            self._describe(self.span)
+        if self._span is not None:
+            self._describe(self._span)
         outcome: Outcome = "success" if self.error is None else _outcome(self.error)
         metrics.requests[outcome].inc()
         seconds = self._seconds = time.monotonic() - self._started
         metrics.seconds[outcome].observe(seconds)
         if outcome in COUNTED or isinstance(self.error, CircuitOpen):
-            self._deployment.counts.count(seconds, is_error=outcome != "success")
+            self._model_version.counts.count(seconds, is_error=outcome != "success")
         if outcome == "success":
             if seconds <= metrics.fast_seconds:
                 metrics.fast_requests.inc()
             metrics.queue_seconds.observe(call.queue_seconds)
-            if self._copied_to:  # after the answer, which is written in this turn of the event loop
-                copied = MirroredRequest(self._deployment, call, self._images, seconds)
-                asyncio.get_running_loop().call_soon(self._shadows.copy, copied, self._copied_to)
+            if self._shadow_versions:  # after the answer, which is written in this turn of the event loop
+                copied = MirroredRequest(self._model_version, call, self._images, seconds)
+                asyncio.get_running_loop().call_soon(self._services.shadows.copy, copied, self._shadow_versions)
 
-    def answer(self) -> Answer:
+    def answer(self) -> HttpResponse:
         """Return the answer to a request that was concluded without an error."""
-        model_version, call = self._deployment, self._call
-        answer_id = issue_id(model_version, call, self._prediction_ids)
+        model_version, call = self._model_version, self._call
+        best = [result.top_k[0][0] if isinstance(result, Ranking) else NO_CLASS for result in call.results]
+        answer_id = self._services.prediction_ids.issue(model_version.target_bytes, best)
         body = answer_body(model_version, call, answer_id)
         classes = model_version.contract.classes
-        self._prediction_log.answered(
+        self._services.prediction_log.answered(
             answer_id, model_version.target, classes, call.results, self._seconds, self._images
         )
         return 200, answer_headers(model_version, call, len(body)), body
 
     def _describe(self, span: OpenSpan) -> None:
-        """Note on the request's span what became of its images."""
-        call, target = self._call, self._deployment.target
+        """Describe the images' batch on the request's span."""
+        call, target = self._call, self._model_version.target
         span.attributes = {
             "torchgate.model.name": target.model,
             "torchgate.model.version": target.version,
@@ -176,3 +182,46 @@ def _outcome(error: Exception) -> Outcome:
         case ImageRejected():
             return "client_error"
     return "server_error"
+
+
+def answer_body(model_version: ModelVersion, call: InferenceRequest, answer_id: str) -> bytes:
+    """Return the JSON document of a call whose images are all answered."""
+    classes, target = model_version.contract.classes, model_version.target
+    predictions = [_document(result, call.top_k, classes) for result in call.results]
+    document = {"id": answer_id, "model": target.model, "version": target.version, "predictions": predictions}
+    try:
+        return orjson.dumps(document)  # a float becomes the shortest text that reads back as the same float
+    except orjson.JSONEncodeError:  # a class named after a folder whose name is not UTF-8
+        return json.dumps(document).encode()
+
+
+def answer_headers(model_version: ModelVersion, call: InferenceRequest, num_bytes: int) -> list[tuple[bytes, bytes]]:
+    """Return the headers: the version that answered, and how the images were batched."""
+    queue_ms = f"{call.queue_seconds * 1000:.3f}"
+    compute_ms = f"{call.compute_seconds * 1000:.3f}"
+    timing = (
+        f'queue;dur={queue_ms}, compute;dur={compute_ms}, batches;desc="{call.num_batches}", '
+        f'limit;desc="{call.batch_limit}", closed;desc="{call.close_reason}"'
+    )
+    return [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(num_bytes).encode()),
+        (b"x-model-version", model_version.target.version.encode()),
+        (b"x-batch-size", str(call.largest_batch).encode()),
+        (b"x-queue-ms", queue_ms.encode()),
+        (b"server-timing", timing.encode()),
+    ]
+
+
+def _document(result: ItemResult | GatewayError | None, top_k: int, classes: Sequence[str]) -> dict[str, Any]:
+    match result:
+        case Ranking():
+            # The batch was asked for the largest top_k in it; this caller may have wanted fewer.
+            top = [{"label": classes[index], "probability": probability} for index, probability in result.top_k[:top_k]]
+            return {**top[0], "top_k": top}
+        case ItemError(code, message):
+            return {"error": {"code": code, "message": message}}
+        case GatewayError():
+            return {"error": {"code": result.code, "message": str(result)}}
+        case _:
+            raise AssertionError(f"a call was answered with {result!r} in it")

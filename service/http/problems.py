@@ -17,13 +17,13 @@ from service.http.schemas.predict import Problem
 
 logger = logging.getLogger(__name__)
 
-Answer = tuple[int, list[tuple[bytes, bytes]], bytes]  # status, headers, body
+HttpResponse = tuple[int, list[tuple[bytes, bytes]], bytes]  # status, headers, body
 
 MEDIA_TYPE = "application/problem+json"
 TITLES = {status.value: status.phrase for status in HTTPStatus}  # asking the enumeration takes ten times as long
 
 
-def problem(error: GatewayError, request_id: str) -> Answer:
+def problem(error: GatewayError, request_id: str) -> HttpResponse:
     """Return status, headers and body that tell the caller of `error`."""
     # Of an error whose status depends on its data, like a handler's, the class still has the status.
     document = {
@@ -46,10 +46,10 @@ def problem(error: GatewayError, request_id: str) -> Answer:
 
 
 def problem_response(error: GatewayError, scope: Scope) -> Response:
-    """Return the same as an answer of the framework's, and note the error's code for the log."""
-    exchange = scope["state"]["exchange"]
-    exchange.error_code = error.code
-    status, headers, body = problem(error, exchange.request_id)
+    """Return the same as a response of the framework, and note the error's code for the log."""
+    context = scope["state"]["context"]
+    context.refuse(error.code)
+    status, headers, body = problem(error, context.request_id)
     response = Response(body, status)
     response.raw_headers = headers
     return response

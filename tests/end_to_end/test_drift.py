@@ -16,7 +16,7 @@ from PIL import Image, ImageFilter
 from service.config.settings import Settings
 from service.domain.archive import open_archive, read_catalog
 from service.domain.contract import Reference
-from service.monitoring.answer_window import Answer, AnswerWindow
+from service.monitoring.answer_window import AnswerWindow, TopClass
 from service.monitoring.drift import Drift, DriftLimits
 from tests.digits import inverted, png
 from tests.gateway import GatewayProcess
@@ -45,10 +45,10 @@ def digits(trained_digits: Trained) -> Iterator[GatewayProcess]:
         yield process
 
 
-async def send(gateway: GatewayProcess, images: Sequence[Image.Image]) -> list[Answer]:
+async def send(gateway: GatewayProcess, images: Sequence[Image.Image]) -> list[TopClass]:
     """Have each image answered by a request of its own; return classes and probabilities, in no order."""
     waiting = [png(image) for image in images]
-    answers: list[Answer] = []
+    answers: list[TopClass] = []
     headers = {"Content-Type": "image/png"}
 
     async def client(http: httpx.AsyncClient) -> None:
@@ -87,7 +87,7 @@ def reference(trained_digits: Trained) -> Reference:
     return found
 
 
-def scores_of(answers: Sequence[Answer], reference: Reference) -> dict[str, tuple[float, float]]:
+def scores_of(answers: Sequence[TopClass], reference: Reference) -> dict[str, tuple[float, float]]:
     """Return what the gateway should say of a window of these answers."""
     settings = Settings.model_construct()
     limits = DriftLimits(
@@ -142,7 +142,7 @@ async def test_shifted_images_drift_and_the_old_ones_end_it(
     num_told = num_drift_lines(digits)
     await send(digits, images)
     assert quality(digits)["state"] == "ok"
-    answers: list[Answer] = []
+    answers: list[TopClass] = []
     while quality(digits)["state"] == "ok":
         assert len(answers) < NUM_REQUESTS, "no drift was seen"
         answers += await send(digits, shifted[len(answers) : len(answers) + 50])

@@ -23,7 +23,7 @@ from service.http.schemas.predict import TrafficInfo, VersionInfo
 from service.persistence.registry import Registry
 
 CONDITIONAL = problem_responses(401, 403, 404, 409, 412, 422, 428, 503)
-Label = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_-]{0,31}$", description="Such as stable or canary.")]
+LabelName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_-]{0,31}$", description="Such as stable or canary.")]
 
 
 def control_routes(route_class: type[APIRoute], operations: Operations, registry: Registry) -> APIRouter:
@@ -61,13 +61,13 @@ def control_routes(route_class: type[APIRoute], operations: Operations, registry
         responses=CONDITIONAL,
     )
     async def put_label(
-        model: str, label: Label, body: LabelChange, request: Request, response: Response
+        model: str, label: LabelName, body: LabelChange, request: Request, response: Response
     ) -> TrafficInfo:
         """Have a label mean a version that is ready; needs If-Match."""
         return traffic_info(await operations.set_label(asked(request), model, label, body.version), response)
 
     @routes.delete("/models/{model}/labels/{label}", name="unlabel", responses=CONDITIONAL)
-    async def delete_label(model: str, label: Label, request: Request, response: Response) -> TrafficInfo:
+    async def delete_label(model: str, label: LabelName, request: Request, response: Response) -> TrafficInfo:
         """Remove a label; needs If-Match."""
         return traffic_info(await operations.delete_label(asked(request), model, label), response)
 

@@ -5,7 +5,7 @@ from fastapi.routing import APIRoute
 
 from service.admin.access import Access
 from service.admin.feedback import Feedback
-from service.http.guarded_route import guarded_route
+from service.http.admin_route import guarded_route, request_headers
 from service.http.problems import problem_responses
 from service.http.schemas.admin import FeedbackChange, FeedbackInfo
 
@@ -14,7 +14,7 @@ def feedback_routes(access: Access, feedback: Feedback) -> APIRouter:
     """Return the route; it asks for the same key as predictions do."""
 
     async def check(request: Request, _: APIRoute) -> None:
-        access.require_key(request.scope["state"]["exchange"].headers)
+        access.require_key(request_headers(request))
 
     routes = APIRouter(tags=["feedback"], route_class=guarded_route(check))
 

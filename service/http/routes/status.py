@@ -10,13 +10,12 @@ from service.admin.status.broadcaster import StatusBroadcaster
 from service.admin.status.page import assemble
 from service.errors.gateway import ListenersFull
 from service.http.problems import problem_response, problem_responses
-from service.http.request_context import Exchange
-from service.http.server import HANG_UP, WHEN_STOPPING
+from service.http.server import HANG_UP, WHEN_GONE, WHEN_STOPPING
 
 EVENT_STREAM = "text/event-stream"
-# A listener whose connection takes nothing for so long is hung up on.
+# After this long without progress a listener's connection is closed.
 LONGEST_WRITE_SECONDS = 10.0
-RETRY = b"retry: 1000\n\n"  # milliseconds that a browser waits before it asks again
+RETRY = b"retry: 1000\n\n"  # milliseconds until a browser reconnects
 
 
 class EventStream(Response):
@@ -32,8 +31,8 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one listener; a problem if there are too many."""
-        exchange: Exchange = scope["state"]["exchange"]
-        when_stopping, hang_up = scope["extensions"][WHEN_STOPPING], scope["extensions"][HANG_UP]
+        extensions = scope["extensions"]
+        when_gone, when_stopping, hang_up = (extensions[name] for name in (WHEN_GONE, WHEN_STOPPING, HANG_UP))
         loop = asyncio.get_running_loop()
 
         async def write(body: bytes, *, is_last: bool = False) -> None:
@@ -45,7 +44,7 @@ class EventStream(Response):
 
         try:
             with self._feed.listening() as listener:
-                exchange.when_gone(listener.end)
+                when_gone(listener.end)
                 when_stopping(listener.end)
                 try:
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -53,7 +52,7 @@ class EventStream(Response):
                     while (event := await listener.next()) is not None:
                         await write(event)
                 finally:
-                    exchange.when_gone(None)
+                    when_gone(None)
                     when_stopping(None)
         except ListenersFull as error:
             await problem_response(error, scope)(scope, receive, send)

@@ -5,11 +5,12 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from service.errors.gateway import BackendFailed, BackendTimeout, BackendUnavailable
-from service.http import prediction
+from service.http import body, prediction
 from tests.gateway import running_gateway
 from tests.service.problems import problem_of
 
@@ -104,7 +105,7 @@ async def test_bad_parameters(tmp_path: Path, params: dict[str, str], headers: d
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type", "status", "code", "named"),
+    ("content", "content_type", "status", "code", "named"),
     [
         (b"x", "text/plain", 415, "media_type_unsupported", "multipart/form-data"),
         (b"x", "application/x-www-form-urlencoded", 415, "media_type_unsupported", "image/*"),
@@ -125,9 +126,11 @@ async def test_bad_parameters(tmp_path: Path, params: dict[str, str], headers: d
         (b"--b--\r\n", "multipart/form-data; boundary=b", 400, "body_invalid", "no image"),
     ],
 )
-async def test_bad_bodies(tmp_path: Path, body: bytes, content_type: str, status: int, code: str, named: str) -> None:
+async def test_bad_bodies(
+    tmp_path: Path, content: bytes, content_type: str, status: int, code: str, named: str
+) -> None:
     async with running_gateway(tmp_path) as rig:
-        answer = await rig.predict(body, headers={"Content-Type": content_type})
+        answer = await rig.predict(content, headers={"Content-Type": content_type})
         problem = problem_of(answer, status, code)
         assert not rig.backend.batches
     assert named in problem["detail"]
@@ -214,15 +217,17 @@ async def test_a_batch_without_an_answer(tmp_path: Path, error: Exception, statu
         assert errors == 1
 
 
-@pytest.mark.parametrize("step", ["split_body", "answer_body"])
-async def test_a_mistake_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+@pytest.mark.parametrize(("module", "step"), [(body, "split_body"), (prediction, "answer_body")])
+async def test_a_mistake_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
+) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a secret")
 
     # Room for one body: what a failed request took of it has to come back.
     async with running_gateway(tmp_path, max_body_bytes=10, max_batch_bytes=10, max_buffered_bytes=10) as rig:
         with monkeypatch.context() as patched:
-            patched.setattr(prediction, step, broken)
+            patched.setattr(module, step, broken)
             for content in (b"class:1", chunks(b"class:1")):
                 answer = await rig.client.post("/predict", content=content)
                 problem_of(answer, 500, "internal_error")
@@ -231,10 +236,10 @@ async def test_a_mistake_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert await rig.metric("torchgate_http_requests_total", route="/predict", code="500") == 2
 
 
-async def chunks(body: bytes) -> AsyncIterator[bytes]:
-    """Send a body bit by bit."""
-    yield body[:3]
-    yield body[3:]
+async def chunks(content: bytes) -> AsyncIterator[bytes]:
+    """Send a body in two pieces."""
+    yield content[:3]
+    yield content[3:]
 
 
 async def test_metrics_count_what_happened(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from tests.gateway import running_gateway
 pytestmark = pytest.mark.anyio
 
 OURS = {
-    *("RequestResponseCycle", "BoundedHttpProtocol", "WholeRequest", "WholeExchange", "Exchange", "Prediction"),
-    *("Call", "Item", "BodyReader"),
+    *("RequestResponseCycle", "BoundedHttpProtocol", "DirectRequest", "RequestContext", "PredictHandler"),
+    *("Prediction", "InferenceRequest", "Item", "BodyReader", "ExitStack"),
 }
 
 

@@ -172,7 +172,7 @@ REFUSED = b"POST /predict?top_k=0 HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\n\r
 @pytest.mark.parametrize(
     ("pieces", "num_answers"),
     [
-        ([WHOLE], 1),  # by a known head
+        ([WHOLE], 1),  # again
         ([WHOLE.replace(b"Host: t", b"Host: u")], 1),
         ([WHOLE[:-1], WHOLE[-1:]], 1),
         ([REFUSED + WHOLE], 2),

@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from service.admin.status.broadcaster import BroadcastLimits, StatusBroadcaster, StatusSnapshot
-from service.http.request_context import RequestMiddleware
+from service.http.request_middleware import RequestMiddleware
 from service.http.routes.status import EventStream
 from service.http.server import BoundedHttpProtocol
 from service.telemetry.access_log import AccessLog

@@ -1,0 +1,136 @@
+"""A request that is answered past ASGI, and the seams between connection, request and application."""
+
+from collections.abc import Collection, Iterable
+from typing import Protocol, runtime_checkable
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+class DirectHandler(Protocol):
+    """Answers one direct request. The connection tells it what happens; none of its methods may raise."""
+
+    def begin(self) -> None:
+        """Check the head, which is complete; the request may be refused at once."""
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next piece of the body."""
+
+    def finish(self) -> None:
+        """Answer the request: its body is complete."""
+
+    def leave(self) -> None:
+        """Give up: the client has left."""
+
+
+@runtime_checkable
+class DirectApplication(Protocol):
+    """An application that answers some routes past ASGI."""
+
+    direct_routes: Collection[tuple[bytes, str]]  # method and path
+
+    def handle(self, request: "DirectRequest") -> DirectHandler:
+        """Return what answers `request`; it has not begun."""
+
+
+class Connection(Protocol):
+    """What a request needs of its connection."""
+
+    def send_continue(self) -> None:
+        """Ask the client for the body that it holds back."""
+
+    def send_answer(
+        self, request: "DirectRequest", status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """Send the answer to the connection's current request."""
+
+
+class _NobodyWaits:
+    def set(self) -> None:
+        """Wake nobody."""
+
+
+class DirectRequest:
+    """One request past ASGI: it keeps the body's first pieces until it begins, and passes on all that follow.
+
+    uvicorn keeps it where it keeps its own request cycles, so it has those attributes of theirs that uvicorn reads and
+    writes: keep_alive, disconnected, response_complete, message_event.
+    """
+
+    __slots__ = (
+        *("_awaits_continue", "_connection", "_handler", "_pieces", "disconnected", "headers", "is_body_complete"),
+        *("keep_alive", "method", "path", "query_string", "response_complete"),
+    )
+    message_event = _NobodyWaits()
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query_string: bytes,
+        headers: RawHeaders,
+        *,
+        keep_alive: bool,
+        awaits_continue: bool,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query_string = query_string
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self.is_body_complete = False
+        self.response_complete = False
+        self.disconnected = False
+        self._awaits_continue = awaits_continue
+        self._pieces: list[bytes] = []
+        self._handler: DirectHandler | None = None
+        self._connection: Connection | None = None
+
+    def begin(self, application: DirectApplication, connection: Connection) -> None:
+        """Have `application` answer the request, and give it what has come of the body."""
+        self._connection = connection
+        self._handler = application.handle(self)
+        self._handler.begin()
+        pieces, self._pieces = self._pieces, []
+        for piece in pieces:
+            self.feed(piece)
+        if self.is_body_complete:
+            self.finish()
+        elif self._awaits_continue and not pieces and not self.response_complete:
+            connection.send_continue()
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next piece of the body; what follows an early answer is thrown away."""
+        if self._handler is not None:
+            self._handler.feed(piece)
+        elif not self.response_complete:
+            self._pieces.append(piece)
+
+    def finish(self) -> None:
+        """Note that the body is complete."""
+        self.is_body_complete = True
+        if self._handler is not None:
+            self._handler.finish()
+
+    def leave(self) -> None:
+        """Note that the client has left."""
+        if self._handler is not None:
+            self._handler.leave()
+
+    def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send the answer; its headers must be well-formed and have a Content-Length.
+
+        An answer that comes before the end of the body closes the connection.
+        """
+        connection = self._end()
+        assert connection is not None, "answered twice"
+        self.keep_alive = self.keep_alive and self.is_body_complete
+        connection.send_answer(self, status, headers, body)
+
+    def drop(self) -> None:
+        """End without an answer, since the client has left."""
+        self._end()
+
+    def _end(self) -> Connection | None:
+        connection, self._connection, self._handler = self._connection, None, None  # both lead back here
+        self.response_complete = True
+        return connection
