@@ -12,7 +12,7 @@ from PIL import Image, ImageFilter
 
 from service.config.settings import Settings
 from service.domain.archive import open_archive, read_catalog
-from service.monitoring.answer_window import Answer, AnswerWindow
+from service.monitoring.answer_window import TopClass, AnswerWindow
 from service.monitoring.drift import Drift, DriftLimits, kolmogorov_smirnov
 from tests.digits import inverted, png
 from tests.gateway import GatewayProcess
@@ -38,10 +38,10 @@ def digits(trained_digits: Trained) -> Iterator[GatewayProcess]:
         yield process
 
 
-async def send(gateway: GatewayProcess, images: Sequence[Image.Image]) -> list[Answer]:
+async def send(gateway: GatewayProcess, images: Sequence[Image.Image]) -> list[TopClass]:
     """Have each image answered by a request of its own; return classes and probabilities, in no order."""
     waiting = [png(image) for image in images]
-    answers: list[Answer] = []
+    answers: list[TopClass] = []
     headers = {"Content-Type": "image/png"}
 
     async def client(http: httpx.AsyncClient) -> None:
