@@ -12,7 +12,7 @@ from PIL import Image, ImageFilter
 
 from service.config.settings import Settings
 from service.domain.archive import open_archive, read_catalog
-from service.monitoring.answer_window import TopClass, AnswerWindow
+from service.monitoring.answer_window import AnswerWindow, TopClass
 from service.monitoring.drift import Drift, DriftLimits, kolmogorov_smirnov
 from tests.digits import inverted, png
 from tests.gateway import GatewayProcess
