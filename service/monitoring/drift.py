@@ -1,4 +1,4 @@
-"""How far a version's answers have moved from those to its validation images: two scores, and what noise can reach.
+"""Drift: two distances of a version's answers from those to its validation images, and the noise of each.
 
 Classes are compared by the population stability index (N. Siddiqi, Credit Risk Scorecards, Wiley 2006), confidences by
 the two-sample Kolmogorov-Smirnov statistic, because nearly all of them lie close to 1 and the others are so rare that
@@ -23,7 +23,7 @@ PRIOR_COUNT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DriftLimits:
-    """Of how many answers scores are made, and which score is too much when noise cannot explain it."""
+    """The window of a score, and the thresholds above which a score is drift unless noise explains it."""
 
     window_items: int
     class_threshold: float
@@ -32,7 +32,7 @@ class DriftLimits:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How far one distribution has moved, and how far it may: what is asked for, or what noise can reach if more."""
+    """A distance and its threshold: the setting, or the noise level if that is higher."""
 
     kind: DriftKind
     value: float
@@ -40,7 +40,7 @@ class Score:
 
 
 class Drift:
-    """Compares answers with a reference."""
+    """Compares answers with the reference."""
 
     def __init__(self, reference: Reference, limits: DriftLimits) -> None:
         self._reference = reference

@@ -20,7 +20,7 @@ Breakdown = Callable[[float, float], Mapping[str, float]]
 
 
 class AccessLog:
-    """One line per request, of the same form as all others, written once per turn of the event loop.
+    """One line per request in the form of all others, written once per turn of the event loop.
 
     The logging package takes longer over a line than the gateway over the rest of a small request.
     """
@@ -59,7 +59,7 @@ class AccessLog:
         return {**parts, "num_left_out": num_left_out} if num_left_out else parts
 
     def write(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        """Take a line; it is on standard error before the event loop waits for anything."""
+        """Write a line to standard error before the event loop next waits."""
         now = int(time.time())
         if now != self._second:
             self._second, self._time = now, time.strftime(TIME_FORMAT, time.gmtime(now))

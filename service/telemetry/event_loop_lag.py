@@ -1,4 +1,4 @@
-"""By how much the event loop is late: whatever holds it up holds up every request."""
+"""Measures the event loop's delay: whatever delays it delays every request."""
 
 import asyncio
 import time
@@ -7,12 +7,12 @@ from typing import Self
 
 from service.telemetry.metrics import Metrics
 
-# Ten a second find what holds the loop up for long, and cost nothing that could be measured.
+# Ten a second find every long delay, at no measurable cost.
 PAUSE_SECONDS = 0.1
 
 
 class LoopLag:
-    """Watches the event loop that it is entered on, until it is left."""
+    """Measures the running event loop while it is entered."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._seconds = metrics.loop_lag_seconds

@@ -1,6 +1,7 @@
-"""Every metric of the gateway: one class, one registry, label values from closed sets."""
+"""All metrics of the gateway in one registry; label values come from closed sets."""
 
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import version as distribution_version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
@@ -31,232 +32,184 @@ _DEFAULTS = Settings.model_construct().objectives
 class Metrics:
     """The gateway's metrics and the registry that holds them."""
 
-    def __init__(self, objectives: Objectives = _DEFAULTS) -> None:
+    def __init__(self, objectives: Objectives = _DEFAULTS) -> None:  # noqa: PLR0915 - one statement for each metric
         self.objectives = objectives
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
 
-        self.http_requests = QuickCounter(
-            "torchgate_http_requests_total", "HTTP requests answered.", ("method", "route", "code"), registry=registry
+        fast_counter = partial(QuickCounter, registry=registry)
+        fast_histogram = partial(QuickHistogram, registry=registry)
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        info = partial(Info, registry=registry)
+
+        self.http_requests = fast_counter(
+            "torchgate_http_requests_total", "HTTP requests answered.", ("method", "route", "code")
         )
-        self.http_seconds = QuickHistogram(
+        self.http_seconds = fast_histogram(
             "torchgate_http_request_duration_seconds",
-            "Time from the first byte of a request to the last of its answer.",
+            "Time from a request's first byte to the last byte of its answer.",
             ("method", "route", "code"),
             buckets=objectives.edges(DURATION_BUCKETS),
-            registry=registry,
         )
-        self.http_in_progress = Gauge(
+        self.http_in_progress = gauge(
             "torchgate_http_requests_in_progress",
-            "HTTP requests being answered; `other` is every route that does not answer predictions.",
+            "HTTP requests in progress; `other` stands for all routes without predictions.",
             ("route",),
-            registry=registry,
         )
 
-        self.inference_requests = QuickCounter(
+        self.inference_requests = fast_counter(
             "torchgate_inference_requests_total",
-            "Prediction requests that reached a version, by how they ended.",
+            "Prediction requests that reached a version, by outcome.",
             (*VERSION, "protocol", "role", "outcome"),
-            registry=registry,
         )
-        self.inference_items = QuickCounter(
-            "torchgate_inference_items_total", "Images answered, errors included.", VERSION, registry=registry
+        self.inference_items = fast_counter(
+            "torchgate_inference_items_total", "Images answered, errors included.", VERSION
         )
-        self.inference_batches = QuickCounter(
-            "torchgate_inference_batches_total", "Batches that the backend answered.", VERSION, registry=registry
+        self.inference_batches = fast_counter(
+            "torchgate_inference_batches_total", "Batches that the backend answered.", VERSION
         )
-        self.inference_seconds = QuickHistogram(
+        self.inference_seconds = fast_histogram(
             "torchgate_inference_duration_seconds",
-            "Time from a request's body being read to its last image being answered, by outcome.",
+            "Time from a complete request body to the answer for its last image, by outcome.",
             (*VERSION, "outcome"),
             buckets=objectives.edges(DURATION_BUCKETS),
-            registry=registry,
         )
-        self.queue_seconds = QuickHistogram(
+        self.queue_seconds = fast_histogram(
             "torchgate_inference_queue_seconds",
-            "Time that a request's images waited for a batch: the longest of them.",
+            "Longest time that an image of a request waited in the queue.",
             VERSION,
             buckets=objectives.edges(QUEUE_BUCKETS),
-            registry=registry,
         )
-        self.compute_seconds = QuickHistogram(
+        self.compute_seconds = fast_histogram(
             "torchgate_inference_compute_seconds",
-            "Round trip of one batch to the backend, failures left out.",
+            "Round trip of one successful batch to the backend.",
             VERSION,
             buckets=objectives.edges(DURATION_BUCKETS),
-            registry=registry,
         )
 
-        self.batch_size = QuickHistogram(
-            "torchgate_batch_size",
-            "Images in one batch.",
-            VERSION,
-            buckets=BATCH_SIZE_BUCKETS,
-            registry=registry,
+        self.batch_size = fast_histogram(
+            "torchgate_batch_size", "Images in one batch.", VERSION, buckets=BATCH_SIZE_BUCKETS
         )
-        self.batch_close = QuickCounter(
+        self.batch_close = fast_counter(
             "torchgate_batch_close_total",
-            "Batches by why they hold no more: full, shared (the rest is for the other workers), "
-            "idle (nothing else waited), deadline, drain, split (tried again).",
+            "Batches by why they closed: full, shared (the rest goes to other workers), idle (the queue was empty), "
+            "deadline, drain, split (a failed batch, tried again in parts).",
             (*VERSION, "reason"),
-            registry=registry,
         )
-        self.batch_limit = Gauge(
-            "torchgate_batch_limit", "Most images in one batch, as the objective allows.", VERSION, registry=registry
+        self.batch_limit = gauge(
+            "torchgate_batch_limit", "Largest batch that meets the latency objective, in images.", VERSION
         )
-        self.batch_model_fixed = Gauge(
-            "torchgate_batch_model_fixed_seconds",
-            "Learnt time of a batch that does not depend on its size.",
-            VERSION,
-            registry=registry,
+        self.batch_model_fixed = gauge(
+            "torchgate_batch_model_fixed_seconds", "Learnt fixed time of a batch, whatever its size.", VERSION
         )
-        self.batch_model_per_item = Gauge(
-            "torchgate_batch_model_per_item_seconds",
-            "Learnt time that each image adds to a batch.",
-            VERSION,
-            registry=registry,
+        self.batch_model_per_item = gauge(
+            "torchgate_batch_model_per_item_seconds", "Learnt time that each image adds to a batch.", VERSION
         )
-        self.queue_depth = Gauge("torchgate_queue_depth", "Images that wait for a batch.", VERSION, registry=registry)
-        self.queue_oldest_age = Gauge(
-            "torchgate_queue_oldest_age_seconds",
-            "For how long the oldest waiting image has waited.",
-            VERSION,
-            registry=registry,
-        )
-        self.in_flight_batches = Gauge(
-            "torchgate_inflight_batches", "Batches that the backend works on.", VERSION, registry=registry
-        )
-        self.rejected = QuickCounter(
-            "torchgate_rejected_total",
-            "Requests refused at the door, by reason.",
-            ("reason",),
-            registry=registry,
+        self.queue_depth = gauge("torchgate_queue_depth", "Queued images.", VERSION)
+        self.queue_oldest_age = gauge("torchgate_queue_oldest_age_seconds", "Age of the oldest queued image.", VERSION)
+        self.in_flight_batches = gauge("torchgate_inflight_batches", "Batches in progress at the backend.", VERSION)
+        self.rejected = fast_counter(
+            "torchgate_rejected_total", "Requests refused before they were queued, by reason.", ("reason",)
         )
 
-        self.backend_up = Gauge("torchgate_backend_up", "1 while the backend answers, else 0.", registry=registry)
-        self.backend_workers = Gauge(
-            "torchgate_backend_workers", "Workers of a version by state.", (*VERSION, "state"), registry=registry
+        self.backend_up = gauge("torchgate_backend_up", "1 while the backend answers, otherwise 0.")
+        self.backend_workers = gauge("torchgate_backend_workers", "Workers of a version by state.", (*VERSION, "state"))
+        self.backend_workers_wanted = gauge(
+            "torchgate_backend_workers_wanted", "Workers that a version should have.", VERSION
         )
-        self.backend_workers_wanted = Gauge(
-            "torchgate_backend_workers_wanted", "Workers that a version should have.", VERSION, registry=registry
+        self.backend_pending = gauge(
+            "torchgate_backend_pending_requests", "Batches queued inside the backend.", VERSION
         )
-        self.backend_pending = Gauge(
-            "torchgate_backend_pending_requests",
-            "Batches that wait inside the backend.",
-            VERSION,
-            registry=registry,
+        self.backend_errors = counter(
+            "torchgate_backend_errors_total", "Failed batches, by the error's code.", (*VERSION, "kind")
         )
-        self.backend_errors = Counter(
-            "torchgate_backend_errors_total",
-            "Batches that got no answer, by the error's code.",
-            (*VERSION, "kind"),
-            registry=registry,
-        )
-        self.backend_circuit = Gauge(
+        self.backend_circuit = gauge(
             "torchgate_backend_circuit_state",
-            "0 while batches are sent, 1 while one is tried, 2 while none is sent because the last were not answered.",
+            "Circuit breaker: 0 closed, 1 half open (one batch is tried), 2 open (the last batches failed).",
             VERSION,
-            registry=registry,
         )
-        self.worker_restarts = Counter(
+        self.worker_restarts = counter(
             "torchgate_worker_restarts_total",
-            "Workers replaced, by why: died, timeout, memory, answer (one that made no sense). Backend workers only.",
+            "Workers replaced, by reason: died, timeout, memory, answer (an invalid one). Embedded workers only.",
             (*VERSION, "reason"),
-            registry=registry,
         )
-        self.worker_memory = Gauge(
+        self.worker_memory = gauge(
             "torchgate_backend_worker_memory_bytes",
-            "Resident memory of a worker, where the backend tells.",
+            "Resident memory of a worker, if the backend reports it.",
             (*VERSION, "worker"),
-            registry=registry,
         )
-        self.prediction_log_records = Counter(
+        self.prediction_log_records = counter(
             "torchgate_prediction_log_records_total",
-            "Rows for the prediction log, by what became of them: written, dropped (the buffer was full), failed.",
+            "Rows of the prediction log by result: written, dropped (the buffer was full), failed (the disk).",
             ("outcome",),
-            registry=registry,
         )
-        self.shadow_requests = Counter(
+        self.shadow_requests = counter(
             "torchgate_shadow_requests_total",
-            "Copies of requests that `primary` answered, by what became of them: compared, failed, shed.",
+            "Shadow copies of requests that `primary` answered, by result: compared, failed, shed.",
             (*VERSION, "primary", "outcome"),
-            registry=registry,
         )
-        self.shadow_items = Counter(
+        self.shadow_items = counter(
             "torchgate_shadow_items_total",
-            "Images compared, by whether both versions gave the same class.",
+            "Images compared with the shadow, by whether both versions predicted the same class.",
             (*VERSION, "primary", "result"),
-            registry=registry,
         )
-        self.shadow_difference = Histogram(
+        self.shadow_difference = histogram(
             "torchgate_shadow_difference",
-            "Largest difference of a probability that the caller was told, for each image compared.",
+            "Largest difference between the two versions' probabilities in an answer, for each image compared.",
             (*VERSION, "primary"),
             buckets=DIFFERENCE_BUCKETS,
-            registry=registry,
         )
-        self.shadow_latency = Histogram(
+        self.shadow_latency = histogram(
             "torchgate_shadow_latency_difference_seconds",
-            "By how much a copy took longer than its request; negative where it was faster.",
+            "Time of a shadow copy minus the time of its request; negative if the copy was faster.",
             (*VERSION, "primary"),
             buckets=LATENCY_DIFFERENCE_BUCKETS,
-            registry=registry,
         )
-        self.model_ready = Gauge(
-            "torchgate_model_ready", "1 while a version answers requests, else 0.", VERSION, registry=registry
+        self.model_ready = gauge("torchgate_model_ready", "1 while a version answers requests, otherwise 0.", VERSION)
+        self.model_load_seconds = gauge(
+            "torchgate_model_load_seconds", "Time of a version's last load, with warm-up and self-check.", VERSION
         )
-        self.model_load_seconds = Gauge(
-            "torchgate_model_load_seconds",
-            "Time that a version last took to load, warm up and pass its self-check.",
-            VERSION,
-            registry=registry,
-        )
-        self.trace_spans = Counter(
+        self.trace_spans = counter(
             "torchgate_trace_spans_total",
-            "Spans by what became of them: exported, dropped (too many waited), failed (no collector took them).",
+            "Trace spans by result: exported, dropped (the queue was full), failed (no collector accepted them).",
             ("result",),
-            registry=registry,
         )
-        self.model_info = Info("torchgate_model", "What a version is.", VERSION, registry=registry)
-        self.loop_lag_seconds = QuickHistogram(
+        self.model_info = info("torchgate_model", "Facts about a version.", VERSION)
+        self.loop_lag_seconds = fast_histogram(
             "torchgate_event_loop_lag_seconds",
-            "By how much the event loop came late to a timer of its own, ten times a second.",
+            "Delay of a timer on the event loop, measured ten times a second.",
             buckets=DURATION_BUCKETS,
-            registry=registry,
         )
-        self.build_info = Info("torchgate_build", "What this gateway is.", registry=registry)
+        self.build_info = info("torchgate_build", "Facts about this gateway.")
         self.build_info.info({"version": distribution_version("torchgate")})
         self._http: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         for reason in Rejection.__args__:  # type: ignore[attr-defined]
             self.rejected.labels(reason)
         self.backend_up.set(0)
         self.models = ModelMetrics(registry)
-        self._declare_objectives(registry, objectives)
-
-    def _declare_objectives(self, registry: CollectorRegistry, objectives: Objectives) -> None:
-        self.slo_fast_requests = QuickCounter(
+        self.slo_fast_requests = fast_counter(
             "torchgate_slo_fast_requests_total",
             "Requests answered within torchgate_slo_latency_threshold_seconds.",
             VERSION,
-            registry=registry,
         )
-        self.slo_latency_threshold = Gauge(
-            "torchgate_slo_latency_threshold_seconds", "Time within which an answer is fast.", registry=registry
+        self.slo_latency_threshold = gauge(
+            "torchgate_slo_latency_threshold_seconds", "Latency up to which an answer counts as fast."
         )
-        self.slo_objective = Gauge(
+        self.slo_objective = gauge(
             "torchgate_slo_objective_ratio",
-            "Share that should be good: of the requests answered (availability), of the answers fast (latency).",
+            "Objective: the share of requests answered (availability), and of answers that are fast (latency).",
             ("objective",),
-            registry=registry,
         )
         self.slo_latency_threshold.set(objectives.latency_seconds)
         self.slo_objective.labels("availability").set(objectives.availability_ratio)
         self.slo_objective.labels("latency").set(objectives.latency_ratio)
 
     def http_request(self, method: str, route: str, code: int, seconds: float) -> None:
-        """Count and time one request that was answered; `route` and `code` come from closed sets."""
+        """Count and time one answered request; `route` and `code` come from closed sets."""
         key = (method, route, code)
         children = self._http.get(key)
         if children is None:
@@ -267,14 +220,14 @@ class Metrics:
         histogram.observe(seconds)
 
     def forget(self, target: Target) -> None:
-        """Remove a version's children of all metrics."""
+        """Remove a version from all metrics."""
         labels = {"model": target.model, "version": target.version}
         for instrument in self.instruments():
             if instrument._labelnames[:2] == VERSION:  # noqa: SLF001
                 instrument.remove_by_labels(labels)
 
     def instruments(self) -> Iterator[MetricWrapperBase]:
-        """Yield every counter, gauge, histogram and fact."""
+        """Yield every metric."""
         for each in (*vars(self).values(), *vars(self.models).values()):
             if isinstance(each, MetricWrapperBase):
                 yield each

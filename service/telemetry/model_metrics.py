@@ -1,4 +1,6 @@
-"""What becomes of models: their traffic, their rollouts, and how good their answers are."""
+"""Metrics of models: traffic, rollouts, feedback and drift."""
+
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -7,59 +9,53 @@ from service.telemetry.labels import CONFIDENCE_BUCKETS, VERSION
 
 
 class ModelMetrics:
-    """The metrics of policies and of the quality of answers."""
+    """The metrics of traffic policies, rollouts, feedback and drift."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.traffic_weight = Gauge(
+        fast_histogram = partial(QuickHistogram, registry=registry)
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+
+        self.traffic_weight = gauge(
             "torchgate_model_traffic_weight_ratio",
-            "Share of the requests that name no version; 1 is all of them.",
+            "Share of the requests without a version that go to this version, 0 to 1.",
             VERSION,
-            registry=registry,
         )
-        self.label_info = Gauge(
-            "torchgate_model_label_info",
-            "1 for the version that a label means.",
-            ("model", "label", "version"),
-            registry=registry,
+        self.label_info = gauge(
+            "torchgate_model_label_info", "1 for the version that a label points to.", ("model", "label", "version")
         )
-        self.rollout_events = Counter(
+        self.rollout_events = counter(
             "torchgate_rollout_events_total",
-            "What became of rollouts, counted by the gateway that did it.",
+            "Events of rollouts, counted by the gateway that caused them.",
             ("model", "event"),
-            registry=registry,
         )
-        self.feedback = Counter(
+        self.feedback = counter(
             "torchgate_feedback_total",
-            "Images whose right class was given back, by whether the version had found it: correct, wrong.",
+            "Images with feedback, by whether the version's class was correct or wrong.",
             (*VERSION, "result"),
-            registry=registry,
         )
-        self.prediction_class = Counter(
+        self.prediction_class = counter(
             "torchgate_prediction_class_total",
-            "Images by the class that they were given, copies for shadows included.",
+            "Images by predicted class, shadow copies included.",
             (*VERSION, "class"),
-            registry=registry,
         )
-        self.prediction_confidence = QuickHistogram(
+        self.prediction_confidence = fast_histogram(
             "torchgate_prediction_confidence_ratio",
-            "Probability of the class that an image was given, copies for shadows included.",
+            "Probability of the predicted class, shadow copies included.",
             VERSION,
             buckets=CONFIDENCE_BUCKETS,
-            registry=registry,
         )
-        self.drift_score = Gauge(
+        self.drift_score = gauge(
             "torchgate_drift_score",
-            "How far the last images' answers are from the contract's reference: "
-            "class is the population stability index, confidence the Kolmogorov-Smirnov distance.",
+            "Distance of the last answers from the contract's reference: population stability index (class), "
+            "Kolmogorov-Smirnov distance (confidence).",
             (*VERSION, "kind"),
-            registry=registry,
         )
-        self.drift_threshold = Gauge(
+        self.drift_threshold = gauge(
             "torchgate_drift_threshold",
-            "Score beyond which a version drifts: what the settings say, or what noise can reach if that is more.",
+            "Score above which a version drifts: the setting, or the noise level if that is higher.",
             (*VERSION, "kind"),
-            registry=registry,
         )
-        self.drift_window_items = Gauge(
-            "torchgate_drift_window_items", "Images that the scores are of.", VERSION, registry=registry
+        self.drift_window_items = gauge(
+            "torchgate_drift_window_items", "Images in the window that the drift scores cover.", VERSION
         )

@@ -1,4 +1,4 @@
-"""What is decided of each model, in the metrics: weights, labels, and what has become of its rollouts."""
+"""Exports each model's traffic weights, labels and rollout events as metrics."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ _EVENTS: Mapping[str, RolloutEvent] = {
 
 
 class PolicyMetrics:
-    """Keeps the metrics as the state is; told of every state that requests see."""
+    """Keeps the metrics equal to the state that requests see."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -44,12 +44,10 @@ class PolicyMetrics:
         self._weights, self._labels = set(weights), labels
         for model in models:
             for event in RolloutEvent.__args__:  # type: ignore[attr-defined]
-                self._metrics.models.rollout_events.labels(
-                    model, event
-                )  # there from the start, so that the first one counts
+                self._metrics.models.rollout_events.labels(model, event)  # at 0, so that a rate sees the first event
 
     def count(self, before: ModelState, after: ModelState) -> None:
-        """Count what a change that this gateway has made did to a rollout, if anything."""
+        """Count the rollout event, if any, of a change that this gateway made."""
         if after.rollouts and (event := _event(before.rollouts, after.rollouts[-1])) is not None:
             self._metrics.models.rollout_events.labels(after.model, event).inc()
 

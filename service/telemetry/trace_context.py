@@ -1,4 +1,4 @@
-"""Which trace a request belongs to, as its headers say: W3C Trace Context (https://www.w3.org/TR/trace-context/)."""
+"""Reads and writes a request's trace headers: W3C Trace Context (https://www.w3.org/TR/trace-context/)."""
 
 import re
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ LONGEST_STATE = 512
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """What the caller says of the trace that its request is part of."""
+    """The caller's trace context."""
 
     trace_id: str
     span_id: str  # of the caller
@@ -30,7 +30,7 @@ class TraceContext:
 
 
 def read_context(headers: Iterable[tuple[bytes, bytes]]) -> TraceContext | None:
-    """Return the context that a request's headers carry; None where there is none, or none that can be understood."""
+    """Return the context in a request's headers; None if it is missing or invalid."""
     parents: list[bytes] = []
     states: list[bytes] = []
     for name, value in headers:
@@ -49,12 +49,12 @@ def read_context(headers: Iterable[tuple[bytes, bytes]]) -> TraceContext | None:
 
 
 def write_parent(trace_id: str, span_id: str) -> str:
-    """Return the `traceparent` of a span that is recorded."""
+    """Return the `traceparent` of a recorded span."""
     return f"00-{trace_id}-{span_id}-{SAMPLED:02x}"
 
 
 def _state(text: bytes) -> str:
-    """Return a `tracestate` that can be passed on: all of it, or nothing."""
+    """Return a valid `tracestate` as a whole, else nothing."""
     members = [member for each in text.split(b",") if (member := each.strip(b" \t"))]
     found = [_MEMBER.fullmatch(member) for member in members]
     keys = {match[1] for match in found if match is not None}

@@ -1,4 +1,4 @@
-"""Who listens to the status events: one look a second for all of them, and none while there is nobody."""
+"""Sends status events to listeners: one snapshot a second for all of them, and none while nobody listens."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StatusSnapshot:
-    """One look at the gateway, in JSON: how it is, and what of that is kept for the plots."""
+    """The gateway's status at one time, in JSON: `now` for the page, and `point` for the plots' history."""
 
     now: bytes
     point: bytes
@@ -23,19 +23,19 @@ class StatusSnapshot:
 
 @dataclass(frozen=True)
 class BroadcastLimits:
-    """What listening may cost."""
+    """Limits on listeners and history."""
 
     most_listeners: int = 32
     period_seconds: float = 1.0
     num_points: int = 300
-    # A listener that has vanished holds its place no longer; one that is there asks again at once, as browsers do.
+    # This frees the place of a vanished listener. A living one reconnects at once, as browsers do.
     longest_seconds: float = 300.0
-    # After a longer pause the plots begin anew.
+    # After a longer pause the plots start empty.
     longest_gap_seconds: float = 15.0
 
 
 class Listener:
-    """One who listens: `begin` with what was before, then take what is `next`."""
+    """One client of the event stream, which awaits `next` again and again."""
 
     def __init__(self, feed: "StatusBroadcaster", until: float) -> None:
         self._feed = feed
@@ -44,16 +44,16 @@ class Listener:
         self._is_ended = False
 
     def end(self) -> None:
-        """Have `next` return None from now on: the listener has left, or is to leave."""
+        """End the stream: `next` returns None from now on."""
         self._is_ended = True
         self._news.set()
 
     def wake(self) -> None:
-        """Take in that there is news."""
+        """Tell the listener that there is a new event."""
         self._news.set()
 
     async def next(self) -> bytes | None:
-        """Return the next event, None when there will be no more; who is slow misses those in between."""
+        """Return the newest event, or None at the end. A slow listener misses events in between."""
         await self._news.wait()
         self._news.clear()
         if self._is_ended or time.monotonic() > self._until:
@@ -62,7 +62,7 @@ class Listener:
 
 
 class StatusBroadcaster:
-    """Looks while somebody listens, and keeps the last minutes for those who come later."""
+    """Takes snapshots while somebody listens, and keeps the last minutes for new listeners."""
 
     def __init__(self, look: Callable[[], Awaitable[StatusSnapshot]], limits: BroadcastLimits | None = None) -> None:
         self._look = look
@@ -75,7 +75,7 @@ class StatusBroadcaster:
 
     @property
     def history(self) -> bytes:
-        """Return the event with the plots' points of the last minutes."""
+        """Return the event with the plots' history."""
         return b"event: history\ndata: [" + b",".join(self._points) + b"]\n\n"
 
     @contextmanager
@@ -83,7 +83,7 @@ class StatusBroadcaster:
         """Give a listener until the block ends.
 
         Raises:
-            ListenersFull: as many listen as may.
+            ListenersFull: there are `most_listeners` already.
         """
         if len(self._listeners) >= self._limits.most_listeners:
             raise ListenersFull(self._limits.most_listeners)
@@ -118,7 +118,7 @@ class StatusBroadcaster:
         if task.cancelled():
             return
         logger.error("the status page's figures could not be read", exc_info=task.exception())
-        if self._looking is not task:  # nobody listened any more, and then somebody else
+        if self._looking is not task:  # the last listener had left, and a new one has come
             return
         self._looking = None
         for listener in self._listeners:

@@ -1,4 +1,4 @@
-"""Looks at the gateway: what its metrics have counted since the last look, and how its versions are."""
+"""Collects status snapshots from the metrics and the versions."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
 from service.telemetry.metrics import Metrics
 
-# Quantiles of one second would jump; those of so many follow at once and can be read.
+# Quantiles of a single second would be too restless to read.
 WINDOW_SECONDS = 10.0
 CPU = "process_cpu_seconds_total"
 
@@ -28,17 +28,17 @@ Drift = Mapping[tuple[str, str], Mapping[str, float]]
 
 @dataclass
 class Reading:
-    """What the metrics had counted at one time."""
+    """The counters at one time."""
 
     time: float  # time.monotonic()
-    answers: Mapping[str, float]  # requests by what the caller got
+    answers: Mapping[str, float]  # requests by kind of answer
     rejected: Mapping[str, float]
     cpu_seconds: float
     versions: dict[Target, VersionReading] = field(default_factory=dict)
 
 
 class StatusCollector:
-    """Makes of the metrics, and of the objects behind them, what the status page shows."""
+    """Makes the status page's snapshots."""
 
     def __init__(
         self, reconciler: Reconciler, registry: Registry, metrics: Metrics, route: str, facts: Mapping[str, Any]
@@ -46,13 +46,13 @@ class StatusCollector:
         self._reconciler = reconciler
         self._registry = registry
         self._metrics = metrics
-        self._route = route  # whose requests are counted
-        self._facts = facts  # of the gateway, those that never change
+        self._route = route  # the route whose requests are counted
+        self._facts = facts  # about the gateway; they never change
         self._process = ProcessCollector(registry=None)
         self._readings: deque[Reading] = deque()
 
     async def look(self) -> StatusSnapshot:
-        """Read everything, version by version, with requests in between."""
+        """Return a snapshot. Requests are served between versions."""
         model_versions = [
             each for versions in self._reconciler.view.model_versions.values() for each in versions.values()
         ]
@@ -82,11 +82,11 @@ class StatusCollector:
             "rollouts": [shown for state in self._registry.models.values() if (shown := shown_rollout(state))],
         }
         point = _point(reading, last, first, edges)
-        point["waiting"] = sum(version["waiting"] for version in versions)  # as the versions are told of
+        point["waiting"] = sum(version["waiting"] for version in versions)  # as the page shows them
         return StatusSnapshot(now=as_json(now), point=as_json(point))
 
     def _keep(self, reading: Reading) -> tuple[Reading, Reading]:
-        """Remember a reading; return the one before it and the first of the window, itself where there is none."""
+        """Store a reading. Return the previous one and the window's first; both are itself at first."""
         while self._readings and reading.time - self._readings[0].time > WINDOW_SECONDS + 1:
             self._readings.popleft()
         last = self._readings[-1] if self._readings else reading
@@ -124,7 +124,7 @@ class StatusCollector:
 
 
 def _point(reading: Reading, last: Reading, first: Reading, edges: Sequence[float]) -> dict[str, Any]:
-    """Return what the plots keep of one look."""
+    """Return one point of the plots."""
     seconds = reading.time - last.time
     new = {target: now.since(last.versions.get(target)) for target, now in reading.versions.items()}
     window = [now.since(first.versions.get(target)) for target, now in reading.versions.items()]
@@ -149,7 +149,7 @@ def _edges(model_versions: Sequence[ModelVersion]) -> tuple[tuple[float, ...], t
 
 
 def _kind(code: str) -> str:
-    """Return what a status code means to who watches: an answer, or whose fault it was that there is none."""
+    """Return the kind of a status code: an answer, or who caused the failure."""
     if code == "429":
         return "overload"
     if code == "499":

@@ -1,4 +1,4 @@
-"""The page: one document, put together from the files beside this one, and the policy that keeps it to itself."""
+"""Assembles the status page into one document, with its Content-Security-Policy."""
 
 import base64
 import hashlib
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 SCRIPTS = ("numbers.js", "plots.js", "figures.js", "strokes.js", "demo.js", "stream.js")
-# Nothing from elsewhere, nothing inline but what is hashed here, in no frame, and no form that leads anywhere.
+# Nothing from other origins, inline only what is hashed here, no frames, no forms.
 POLICY = (
     "default-src 'none'; connect-src 'self'; img-src data: blob:; style-src '{style}'; script-src '{script}'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -15,14 +15,14 @@ POLICY = (
 
 @dataclass(frozen=True)
 class Page:
-    """A document and the Content-Security-Policy that it is served with."""
+    """A document and its Content-Security-Policy."""
 
     document: bytes
     policy: str
 
 
 def assemble(*, asks_for_key: bool) -> Page:
-    """Read the files and make one document of them; one that `asks_for_key` has a field for it."""
+    """Make one document of the files. With `asks_for_key` it has a field for the key."""
     folder = files("service.admin.status")
     style = folder.joinpath("page.css").read_text("utf-8")
     script = "\n".join(folder.joinpath(name).read_text("utf-8") for name in SCRIPTS)

@@ -1,4 +1,4 @@
-"""What the metrics have counted, as numbers that can be taken from each other."""
+"""Readings of the metrics as plain numbers, and their differences."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from prometheus_client.samples import Sample
 
 from service.telemetry.version_metrics import VersionMetrics
 
-Buckets = tuple[float, ...]  # how many fell into each bucket of a histogram, the last without an upper edge
+Buckets = tuple[float, ...]  # observations in each bucket of a histogram; the last has no upper edge
 
 
 def samples(collector: Collector) -> Iterator[Sample]:
-    """Return the samples of all metrics in it."""
+    """Return the samples of a collector."""
     for family in collector.collect():
         yield from family.samples
 
@@ -29,20 +29,20 @@ def edges_of(histogram: Collector) -> tuple[float, ...]:
 
 
 def buckets(histogram: Collector) -> Buckets:
-    """Return how many observations of a histogram's child fell into each bucket."""
+    """Return the observations in each bucket of a histogram's child."""
     cumulative = [sample.value for sample in samples(histogram) if sample.name.endswith("_bucket")]
     return tuple(upper - lower for lower, upper in pairwise([0.0, *cumulative]))
 
 
 def since(now: Sequence[float], then: Sequence[float] | None) -> Buckets:
-    """Return what was added between two readings of counters; of one that began anew, all that it has."""
+    """Return the increase between two readings of counters. After a reset, that is the whole value."""
     if then is None or any(after < before for after, before in zip(now, then, strict=True)):
         return tuple(now)
     return tuple(after - before for after, before in zip(now, then, strict=True))
 
 
 def grown(now: Mapping[str, float], then: Mapping[str, float]) -> dict[str, float]:
-    """Return what was added between two readings of named counters; one that was not there yet had nothing."""
+    """Return the increase of named counters; a new one started at 0."""
     return {name: num - then.get(name, 0.0) for name, num in now.items()}
 
 
@@ -54,8 +54,7 @@ def together(several: Sequence[Buckets]) -> Buckets:
 def quantile(upper_edges: Sequence[float], counts: Buckets, share: float) -> float | None:
     """Return the value below which `share` of the observations lie; None if there is none.
 
-    It is interpolated inside the bucket that it falls into, from 0 in the first one, and is the last finite edge
-    where it lies beyond that: https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile
+    It is interpolated inside its bucket; the first begins at 0. Beyond the last finite edge it is that edge: https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile
     """
     rank = share * sum(counts)
     if not rank:
@@ -70,10 +69,10 @@ def quantile(upper_edges: Sequence[float], counts: Buckets, share: float) -> flo
 
 @dataclass(frozen=True, slots=True)
 class VersionReading:
-    """What one version's metrics have counted since it was loaded."""
+    """The counters of one version since it was loaded."""
 
-    outcomes: Mapping[str, float]  # requests by how they ended
-    latency: Buckets  # of the requests that were answered
+    outcomes: Mapping[str, float]  # requests by outcome
+    latency: Buckets  # of answered requests
     sizes: Buckets  # of batches
     items: float  # images answered
     batches: float
@@ -93,7 +92,7 @@ class VersionReading:
         )
 
     def since(self, then: "VersionReading | None") -> "VersionReading":
-        """Return what was counted after `then`; all of it if the version was loaded meanwhile."""
+        """Return the increase since `then`; everything if the version was loaded after it."""
         if then is None:
             return self
         outcomes = since(tuple(self.outcomes.values()), tuple(then.outcomes.values()))

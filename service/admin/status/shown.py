@@ -1,4 +1,4 @@
-"""What the page is told of versions and rollouts, as JSON."""
+"""The page's JSON for versions and rollouts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ def shown_version(
     edges: Sequence[float],
     drift: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Return how a version is, and the rates of what was `counted` within `seconds`."""
+    """Return a version's status, and the rates of what was `counted` within `seconds`."""
     target, metrics, policy = model_version.target, model_version.metrics, state.policy
     rates = per_second(counted.outcomes, seconds)
     return {
@@ -65,12 +65,12 @@ def shown_rollout(state: ModelState) -> dict[str, Any] | None:
 
 
 def per_second(counted: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """Return the rates of what was counted, those of nothing left out."""
+    """Return the rates per second, without those that are 0."""
     return {name: num / seconds for name, num in counted.items() if num} if seconds else {}
 
 
 def quantiles_ms(edges: Sequence[float], latencies: Sequence[Buckets]) -> list[float] | None:
-    """Return p50, p95 and p99 of all these requests together, milliseconds; None if there were none."""
+    """Return p50, p95 and p99 of all these requests in milliseconds; None without requests."""
     if not latencies:
         return None
     counts = together(latencies)
@@ -79,7 +79,7 @@ def quantiles_ms(edges: Sequence[float], latencies: Sequence[Buckets]) -> list[f
 
 
 def as_json(document: Mapping[str, Any]) -> bytes:
-    """Return it in JSON, with numbers no longer than a screen has use for."""
+    """Return JSON with rounded numbers."""
     return json.dumps(_rounded(document), separators=(",", ":")).encode()
 
 
