@@ -16,7 +16,7 @@ from service.batching.latency_model import LatencyModel
 from service.batching.queue import BatchLimits, ItemQueue
 from service.batching.request import BatchTimes, Item
 from service.domain.backend import BatchAnswer, BatchOptions, Target
-from service.errors.gateway import BackendError
+from service.errors.gateway import BackendError, GatewayError
 from service.telemetry.labels import CloseReason
 
 # A batch is finishing when it should be back within this time: about the round trip between gateway and worker.
@@ -70,6 +70,11 @@ class Batch:
             request.add_batch(len(self.items), self.limit, self.reason, times)
         for item, result in zip(self.items, answer.results, strict=True):
             item.answer(result, self.sent_at)
+
+    def fail(self, error: GatewayError) -> None:
+        """Give the items an error instead of results."""
+        for item in self.items:
+            item.fail(error)
 
     def end_trace(self, now: float, answer: BatchAnswer | None, error: str | None = None) -> None:
         """Record the batch's spans with its answer, or with the code of its error."""

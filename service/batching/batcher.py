@@ -135,7 +135,8 @@ class Batcher:
 
     def fail_waiting(self, error: GatewayError) -> None:
         """Answer every queued item with `error`; batches in flight go on."""
-        _refuse(self._former.clear(), error)
+        for item in self._former.clear():
+            item.fail(error)
 
     async def drain(self, seconds: float) -> None:
         """Take no more requests, finish the present ones within `seconds`, then cancel and answer the rest."""
@@ -254,7 +255,7 @@ class Batcher:
             self.fail_waiting(error)
         if self._circuit.state == "open" or not self._former.retry(batch, error, now):
             self._metrics.items.inc(len(batch.items))
-            _refuse(batch.items, error)
+            batch.fail(error)
         self._fill()
 
     def _task_ended(self, batch: Batch, task: asyncio.Task[None]) -> None:
@@ -267,7 +268,7 @@ class Batcher:
             self._end(batch)
             error = Draining() if task.cancelled() else InternalError()
             batch.end_trace(self._clock(), None, error.code)
-            _refuse(batch.items, error)
+            batch.fail(error)
             self._fill()
 
     def _end(self, batch: Batch) -> None:
@@ -291,8 +292,3 @@ class Batcher:
         self._timers[batch] = self._call_later(seconds, self._in_flight.mark_overdue, batch)
         if self._queue.items:  # the event loop fires timers before it reads sockets: give those one more turn
             asyncio.get_running_loop().call_soon(self._fill_when_quiet, -1, MAX_EXTRA_TURNS)
-
-
-def _refuse(items: Sequence[Item], error: GatewayError) -> None:
-    for item in items:
-        item.request.answer(item.index, error)

@@ -122,6 +122,11 @@ class Item:
         self._add_wait(sent_at)
         self.request.answer(self.index, result)
 
+    def fail(self, error: GatewayError) -> None:
+        """Set an error as the item's result; a result that it has stands."""
+        if self.request.results[self.index] is None:
+            self.request.answer(self.index, error)
+
     def _add_wait(self, sent_at: float) -> None:
         self.request.queue_seconds = max(self.request.queue_seconds, sent_at - self.queued_at)
 

@@ -1,4 +1,4 @@
-"""What is let in, in which order it goes, and what happens to a batch that fails, through the front door."""
+"""Admission, the order of batches, and batches that fail, through HTTP."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def queued(rig: Rig, body: bytes, num_waiting: int, **headers: str) -> "asyncio.Task[httpx.Response]":
-    """Send a request and return once `num_waiting` images wait."""
+    """Send a request and return once `num_waiting` images are queued."""
     task = asyncio.create_task(rig.predict(body, headers=headers))
     await rig.until_queued(num_waiting)
     return task
@@ -30,9 +30,9 @@ async def test_the_most_urgent_goes_first_and_low_priority_last(tmp_path: Path) 
     assert rig.backend.batches == [[b"class:0"], [b"class:3"], [b"class:2"], [b"class:1"]]
 
 
-async def test_what_cannot_be_in_time_is_refused_at_once(tmp_path: Path) -> None:
+async def test_a_request_that_would_be_late_is_refused_at_once(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, max_batch_size=1) as rig:
-        rig.backend.service_seconds = 2.0  # is believed, though it is not true
+        rig.backend.service_seconds = 2.0  # the model learns it, though it is not true
         assert (await rig.predict(b"class:0")).status_code == 200
         tasks = [await rig.fill_the_slot(), await queued(rig, b"class:1", 1)]
         answer = await rig.predict(b"class:2", headers={"X-Deadline-Ms": "1000"})
@@ -43,7 +43,7 @@ async def test_what_cannot_be_in_time_is_refused_at_once(tmp_path: Path) -> None
         tasks.append(await queued(rig, b"class:3", 2, **{"X-Deadline-Ms": "60000"}))
         rig.backend.release()
         assert [task.status_code for task in await asyncio.gather(*tasks)] == [200] * 3
-        # Nothing is in flight any more: whatever is believed, one is let in, and may prove it wrong.
+        # Nothing is in flight any more: a request is admitted despite the forecast, and may prove it wrong.
         assert (await rig.predict(b"class:2", headers={"X-Deadline-Ms": "1000"})).status_code == 200
 
 
@@ -52,7 +52,7 @@ async def test_the_limit_follows_the_objective(tmp_path: Path) -> None:
         rig.backend.service_seconds = 0.025
         for _ in range(3):
             answer = await rig.predict(b"class:0")
-        # An image waits for a slot, then it is its turn: two batches of 25 ms an image are within 100 ms.
+        # An image waits for a slot, then for its own batch: two batches of 25 ms an image take 100 ms.
         assert await rig.metric("torchgate_batch_limit", version="1.0") == 2
         assert 'limit;desc="2"' in answer.headers["server-timing"]
         assert 'closed;desc="idle"' in answer.headers["server-timing"]
@@ -70,7 +70,7 @@ async def test_a_long_queue_gets_larger_batches_than_the_objective_allows(tmp_pa
         assert (await rig.predict(b"class:0")).status_code == 200
         answer = await rig.client.post("/predict", files=[("file", b"class:1")] * 40)
         assert answer.status_code == 200
-        # Half of the second that 40 images take is 20 of them, where the objective allows 2.
+        # 40 images take a second. Half of that is 20 images, where the objective allows 2.
         assert 18 <= len(rig.backend.batches[1]) <= 22
 
 
@@ -118,7 +118,7 @@ async def test_the_batch_of_a_worker_that_died_is_tried_again(tmp_path: Path) ->
         assert rig.backend.batches[-2:] == [[b"class:1"]] * 2, "tried twice, and no more"
 
 
-async def test_a_backend_that_does_not_answer_is_left_alone_for_a_moment(tmp_path: Path) -> None:
+async def test_the_circuit_opens_when_the_backend_does_not_answer(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
         rig.backend.fails_with = BackendUnavailable("gone")
         for _ in range(5):

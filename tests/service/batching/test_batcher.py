@@ -8,7 +8,7 @@ from service.batching.batch_former import PREFETCH_SECONDS
 from service.batching.batcher import MAX_EXTRA_TURNS, PREFETCH_MAX_SERVICE_SECONDS, Batcher
 from service.batching.queue import BatchLimits
 from service.batching.request import InferenceRequest
-from service.domain.backend import Ranking, Target
+from service.domain.backend import BatchAnswer, Ranking, Target
 from service.errors.gateway import Draining, QueueFull
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import VersionMetrics
@@ -217,6 +217,22 @@ async def test_a_queue_is_bounded_in_bytes_and_takes_all_or_nothing() -> None:
     backend.release()
     await asyncio.gather(first.done.wait(), second.done.wait())
     assert backend.batches == [[b"class:0"], [b"class:1"]]
+
+
+async def test_an_observer_that_raises_does_not_take_back_the_answers() -> None:
+    batcher = make(FakeBackend())
+
+    def observe(answer: BatchAnswer) -> None:
+        raise AssertionError("a mistake of ours")
+
+    batcher.observe_answers(observe)
+    request = ask(1)
+    batcher.submit(request, [b"class:0"])
+    await request.done.wait()
+    while not batcher.is_idle:
+        await asyncio.sleep(0)
+    assert request.results == [Ranking([(0, 1.0)])]
+    assert request.num_missing == 0
 
 
 async def test_draining_finishes_present_requests_and_takes_no_new_ones() -> None:
