@@ -126,7 +126,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if is_its_turn and not self.flow.write_paused:
             self._next = request
         else:
-            self._is_held = is_its_turn
+            self._is_held = self._is_held or is_its_turn
             self.flow.pause_reading()
             self.pipeline.appendleft((request, self.app))  # type: ignore[arg-type]
 

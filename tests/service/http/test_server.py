@@ -157,7 +157,7 @@ async def test_http_1_0_closes_after_its_answer(tmp_path: Path) -> None:
         assert b"connection: close" in said.lower()
 
 
-async def test_a_malformed_chunk_after_its_head_starts_nothing(tmp_path: Path) -> None:
+async def test_a_malformed_chunk_begins_nothing(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
         head = b"POST /predict HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
         assert (await answer_to(rig.port, head + b"zz\r\nclass:1\r\n")).startswith(b"HTTP/1.1 400 ")
