@@ -1,4 +1,4 @@
-"""How much memory a worker may take."""
+"""The memory limit of a worker."""
 
 import os
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ def machine_bytes() -> int:
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """The setting: so many bytes for a worker, or 0 for its share of half the memory.
+    """The setting: a number of bytes for each worker, or 0 for its share of half the memory.
 
     The other half is for the gateway, the page cache and the next worker of a replacement. A share is never less than
     twice what the worker took when it had loaded: a large model is no leak.
@@ -31,11 +31,11 @@ class MemoryLimit:
     max_bytes: int
 
     def allowed_bytes(self, num_workers: int, loaded_bytes: int) -> int:
-        """Return the most that a worker may take which took `loaded_bytes` when it had loaded."""
+        """Return the limit of a worker that had `loaded_bytes` after loading."""
         return self.max_bytes or max(machine_bytes() // 2 // max(num_workers, 1), 2 * loaded_bytes)
 
     def check(self, loaded_bytes: int) -> None:
-        """Raise BackendFailed for a worker that is past its bound from the beginning: it would be replaced for ever."""
+        """Raise BackendFailed if a worker is over its limit as soon as it has loaded: it would be replaced for ever."""
         if self.max_bytes and loaded_bytes > self.max_bytes:
             raise BackendFailed(
                 f"a worker takes {loaded_bytes} bytes as soon as it has loaded; "
