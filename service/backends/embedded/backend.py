@@ -15,11 +15,10 @@ from typing import Any
 from service.backends.embedded.allocator import find_allocator
 from service.backends.embedded.archive import Unpacked, unpack
 from service.backends.embedded.folder import PrivateFolder, sweep
-from service.backends.embedded.memory import MemoryLimit
 from service.backends.embedded.process import Launcher
 from service.backends.embedded.spare import Spares
 from service.backends.embedded.worker import ExitCause
-from service.backends.embedded.worker_pool import DRAIN_SECONDS, WorkerPool
+from service.backends.embedded.worker_pool import DRAIN_SECONDS, MemoryLimit, WorkerPool
 from service.backends.packed_request import OPTIONS_KEY, item_keys, pack_options, parse_answer
 from service.config.settings import Settings
 from service.domain.archive import StoreError
