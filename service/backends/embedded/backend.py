@@ -15,11 +15,10 @@ from typing import Any
 from service.backends.embedded.allocator import find_allocator
 from service.backends.embedded.archive import Unpacked, unpack
 from service.backends.embedded.folder import PrivateFolder, sweep
-from service.backends.embedded.memory import MemoryLimit
 from service.backends.embedded.process import Launcher
 from service.backends.embedded.spare import Spares
 from service.backends.embedded.worker import ExitCause
-from service.backends.embedded.worker_pool import DRAIN_SECONDS, WorkerPool
+from service.backends.embedded.worker_pool import DRAIN_SECONDS, MemoryLimit, WorkerPool
 from service.backends.packed_request import OPTIONS_KEY, item_keys, pack_options, parse_answer
 from service.config.settings import Settings
 from service.domain.archive import StoreError
@@ -47,19 +46,19 @@ class EmbeddedBackend:
         self._watch: asyncio.Task[None] | None = None
 
     def num_slots(self, num_workers: int) -> int:
-        """Return a batch that runs for each worker, and one that waits in the socket for every other.
+        """Return one running batch for each worker, and one in the socket for every second worker.
 
-        A second one for each would hold images back from those that are in a hurry, and keep no worker busier.
+        A second one for each worker would delay urgent images, and keep no worker busier.
         """
         return num_workers + math.ceil(num_workers / 2)
 
     async def start(self) -> None:
-        """Begin to look after what will be loaded; clear away what a gateway that was killed left."""
+        """Start the task that watches the workers; delete the folders of gateways that were killed."""
         await asyncio.to_thread(find_allocator)  # runs a program, once; the workers' environment needs what it found
         if self._watch is None:
             self._watch = asyncio.get_running_loop().create_task(self._watch_workers())
             for folder in await asyncio.to_thread(sweep):
-                logger.info("removed %s, which a gateway that was killed had left", folder)
+                logger.info("removed %s, left by a gateway that was killed", folder)
 
     async def predict(
         self, target: Target, items: Sequence[bytes], options: BatchOptions, timeout_seconds: float
@@ -77,7 +76,7 @@ class EmbeddedBackend:
         return parse_answer(answer.body)
 
     async def survey(self) -> Mapping[Target, VersionStatus]:
-        """Return every loaded version and how its workers are."""
+        """Return every loaded version and its status."""
         return {target: pool.status() for target, pool in self._pools.items()}
 
     async def load(self, target: Target, file: str, num_workers: int) -> None:
@@ -97,7 +96,7 @@ class EmbeddedBackend:
         self._refill()
 
     async def unload(self, target: Target) -> None:
-        """Finish what a version has in progress, then end its workers and forget it."""
+        """Answer the batches in flight, then end the version's workers and forget it."""
         pool = self._pool(target)
         del self._pools[target]
         await pool.close(DRAIN_SECONDS)
@@ -139,7 +138,7 @@ class EmbeddedBackend:
             raise BackendFailed(f"there is no room for the workers' files: {error}") from error
 
     async def _load_from(self, path: Path, folder: Path, target: Target, num_workers: int) -> None:
-        """Unpack and start; what fails leaves nothing behind."""
+        """Unpack and start; a failure leaves nothing behind."""
         pool: WorkerPool | None = None
         try:
             archive = await self._unpack(path, folder, target)
@@ -156,7 +155,7 @@ class EmbeddedBackend:
             raise
 
     async def _unpack(self, path: Path, folder: Path, target: Target) -> Unpacked:
-        """Unpack on a thread, which is told to stop, and waited for, when nobody wants its work any more."""
+        """Unpack on a thread; a cancelled load stops the thread and waits for it."""
         stop = threading.Event()
         work = asyncio.get_running_loop().run_in_executor(None, unpack, path, folder, target, stop)
         try:
@@ -177,8 +176,8 @@ class EmbeddedBackend:
                 num_workers = sum(len(pool.workers) for pool in self._pools.values())
                 for pool in self._pools.values():
                     pool.check_memory(num_workers)
-            except Exception:  # the one task that must survive whatever it meets; the cause is in the log
-                logger.exception("looking after the workers failed; it goes on")
+            except Exception:  # this task must survive; the log has the cause
+                logger.exception("watching the workers failed; trying again")
 
     def _refill(self) -> None:
         """Start a spare once nobody loads: importing torch takes a core for seconds."""

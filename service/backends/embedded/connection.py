@@ -1,7 +1,7 @@
 """The gateway's end of a worker's socket.
 
 Written on readiness callbacks rather than on a transport: `sendmsg` takes an image's bytes from where they lie, on any
-event loop, and what a worker answered before it died is read before its end is told.
+event loop, and answers that a worker gave before it died are read before its end is reported.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ MOST_PIECES_AT_ONCE = 1024  # IOV_MAX
 
 
 class Connection:
-    """Sends commands, reads answers; `on_end` comes last and once, with what was wrong or nothing."""
+    """Sends commands, reads answers; `on_end` is called last and once, with the error or an empty text."""
 
     def __init__(
         self, end: socket.socket, on_answer: Callable[[WorkerAnswer], None], on_end: Callable[[str], None]
@@ -42,13 +42,13 @@ class Connection:
     def send(self, pieces: Sequence[bytes]) -> None:
         """Send `pieces` as one command, now or as soon as the worker reads."""
         if not self._open:
-            return  # its end has been told
+            return  # its end has been reported
         self._unsent.extend(pieces)
         if len(self._unsent) == len(pieces):
             self._writable()
 
     def close(self) -> None:
-        """Let the worker see the end; nothing is called any more."""
+        """Close the socket; no callback is called any more."""
         if self._open:
             self._open = False
             loop = asyncio.get_running_loop()
@@ -67,7 +67,7 @@ class Connection:
             self._waits_for_room = True
             return
         except OSError:
-            self._unsent.clear()  # it has gone: reading tells, after the answers that still lie there
+            self._unsent.clear()  # the worker has gone: reading reports it, after its last answers
         if self._waits_for_room:  # nearly never: all of a batch fits into the kernel's buffer
             loop.remove_writer(descriptor)
             self._waits_for_room = False

@@ -1,6 +1,6 @@
 """The gateway's private folder for unpacked archives and its workers' temporary files.
 
-A lock lies in it while its gateway lives, so that the next gateway can tell what one that was killed left behind.
+A lock lies in it while its gateway lives, so that the next gateway finds the folder of one that was killed.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ LOCK = "lock"
 
 
 class PrivateFolder:
-    """Made when it is first asked for, for this user alone; gone after `remove`."""
+    """Created at its first use, for this user alone; `remove` deletes it."""
 
     def __init__(self) -> None:
         self._path: Path | None = None

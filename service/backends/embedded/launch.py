@@ -45,7 +45,7 @@ class Connection:
         self.sendall = raw.sendall
 
     def recv(self, num_bytes: int) -> bytes:
-        """Return so many bytes; where the gateway has closed the connection, the process ends."""
+        """Return `num_bytes` bytes; exit if the gateway has closed the connection."""
         end = self._at + num_bytes
         if end > len(self._data):
             self._fill(num_bytes)
@@ -81,7 +81,7 @@ class Connection:
         return None if num_bytes == END_OF_LIST else self.recv(num_bytes)
 
     def _fill(self, num_bytes: int) -> None:
-        """Have so many unread bytes at the buffer's beginning, or more."""
+        """Read until the buffer has at least `num_bytes` unread bytes, at its beginning."""
         pieces = [self._data[self._at :]]
         missing = num_bytes - len(pieces[0])
         while missing > 0:
@@ -130,7 +130,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def serve(connection: Connection) -> None:
-    """WorkerAnswer the gateway until it closes the connection."""
+    """Answer the gateway until it closes the connection."""
     import ts  # noqa: PLC0415 - the kernel is asked first: this takes seconds
     from ts import model_service_worker, service  # noqa: PLC0415
     from ts.model_loader import ModelLoaderFactory  # noqa: PLC0415

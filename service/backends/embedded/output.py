@@ -1,4 +1,4 @@
-"""What a worker prints, line by line into the gateway's log; neither long lines nor many of them can flood it."""
+"""Copies a worker's output into the gateway's log, line by line; the length and number of lines are bounded."""
 
 import logging
 import time
@@ -25,11 +25,11 @@ class Output:
 
     @property
     def last_line(self) -> str:
-        """Return the last line that says something; empty if there was none."""
+        """Return the last line that is not blank; empty if there was none."""
         return next((line for line in reversed(self._last) if line.strip()), "").strip()
 
     def feed(self, data: bytes) -> None:
-        """Take in what was printed, whole lines or not."""
+        """Process output as it comes, in whole lines or not."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             if self._skipping:
@@ -42,7 +42,7 @@ class Output:
             self._rest, self._skipping = b"", True
 
     def end(self) -> None:
-        """Log what is left."""
+        """Log the rest, which has no end of line."""
         if self._rest and not self._skipping:
             self._say(self._rest)
         self._rest = b""

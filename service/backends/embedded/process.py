@@ -1,4 +1,4 @@
-"""A worker as the system sees it: a process in a group of its own, its output, its memory, its end."""
+"""A worker's process, in a group of its own: starting, output, memory, exit."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ LAUNCHER = Path(__file__).with_name("launch.py")
 READ_BYTES = 64 * 1024
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-# What a worker may know of the gateway's environment; secrets are not in it.
+# The part of the gateway's environment that workers inherit; no secrets.
 INHERITED = {
     "GLIBC_TUNABLES",
     "HOME",
@@ -41,11 +41,11 @@ INHERITED_PREFIXES = (
 
 @dataclass(frozen=True)
 class Launcher:
-    """What every worker is started with."""
+    """Starts every worker in the same way: Python, threads, environment."""
 
     python: str
     num_threads: int
-    environment: Mapping[str, str]  # the gateway's; a worker gets what it may know of it
+    environment: Mapping[str, str]  # the gateway's; workers inherit a part of it
 
     def environment_in(self, folder: Path) -> dict[str, str]:
         """Return a worker's environment; `folder` is for its temporary files."""
@@ -149,7 +149,7 @@ class Process:
                 os.killpg(self._popen.pid, signal.SIGKILL)
 
     def _read(self) -> bool:
-        """Take in some output; tell whether there may be more."""
+        """Read some output; tell whether there may be more."""
         assert self._popen is not None
         assert self._popen.stdout is not None
         try:

@@ -10,7 +10,7 @@ from service.backends.packed_request import OPTIONS_KEY, item_keys, pack_options
 from service.backends.torchserve.failures import failure
 from service.backends.torchserve.inference_pb2 import PredictionResponse, PredictionsRequest
 from service.domain.backend import BatchAnswer, BatchOptions, Target
-from service.errors.gateway import BackendError, BackendTimeout, BackendUnavailable
+from service.errors.gateway import BackendError, BackendFailed, BackendTimeout, BackendUnavailable
 
 PREDICTIONS = "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Predictions"
 CHANNEL_OPTIONS = (
@@ -72,6 +72,5 @@ def _translate(error: grpc.aio.AioRpcError, is_late: bool, timeout_seconds: floa
     # Both ends keep the deadline; where the server is first, it calls that a cancellation.
     if code is grpc.StatusCode.DEADLINE_EXCEEDED or (is_late and code is grpc.StatusCode.CANCELLED):
         return BackendTimeout(round(timeout_seconds * 1000))
-    if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}:
-        return BackendUnavailable(details)
-    return failure(f"{code.name}: {details}")
+    is_away = code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+    return failure(f"{code.name}: {details}", BackendUnavailable if is_away else BackendFailed)

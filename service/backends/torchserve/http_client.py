@@ -67,7 +67,7 @@ class HttpClient:
         try:
             answer = await connection.ask(head, pieces)
         except BaseException:
-            connection.end()  # whatever still comes on it belongs to nobody
+            connection.end()  # nobody waits for the rest of this answer
             raise
         if not connection.has_ended:
             self._idle.append(connection)
@@ -108,12 +108,12 @@ class _Connection(asyncio.Protocol):
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way out."""
+        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by name
         self._all_open.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came."""
+        """Parse the received bytes."""
         self._has_begun = True
         try:
             self._parser.feed_data(data)
@@ -122,7 +122,7 @@ class _Connection(asyncio.Protocol):
             self.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell who waits."""
+        """Fail the request that waits for an answer."""
         self.has_ended = True
         self._all_open.discard(self)
         kind = ConnectionEndedError if self._has_begun or not self._was_used else _NotBegunError

@@ -1,4 +1,4 @@
-"""TorchServe's management API: which versions are loaded, and how their workers are."""
+"""TorchServe's management API: loaded versions and the state of their workers."""
 
 import asyncio
 import math
@@ -51,7 +51,7 @@ class TorchServeControl:
         """Register `file` of the model store and wait until its workers have loaded it.
 
         Raises:
-            AlreadyRegistered: somebody else was first.
+            AlreadyRegistered: another client was first.
         """
         await self._call(
             "POST",
@@ -133,7 +133,7 @@ def _status(version: Mapping[str, Any]) -> VersionStatus:
         num_workers_wanted=version["minWorkers"],
         worker_states=Counter(worker["status"].lower() for worker in workers),
         num_pending=version["jobQueueStatus"]["pendingRequests"],
-        # 0 is TorchServe's word for a worker that it has not looked at, or never does: disable_system_metrics.
+        # 0 means that TorchServe has not measured the worker; with disable_system_metrics it never does.
         worker_memory_bytes=[
             worker["memoryUsage"]
             for worker in sorted(workers, key=lambda each: int(each["id"]))

@@ -1,6 +1,6 @@
 import pytest
 
-from service.backends.embedded.memory import MemoryLimit, machine_bytes
+from service.backends.embedded.worker_pool import MemoryLimit, machine_bytes
 from service.errors.gateway import BackendFailed
 
 

@@ -96,18 +96,28 @@ async def test_batches_one_after_another_go_to_the_worker_that_is_warm(workers: 
     assert len({await pid_of(workers) for _ in range(6)}) == 1
 
 
-@pytest.mark.parametrize(("num_slow", "num_quick"), [(30, 1), (1, 4)])
-async def test_the_next_batch_waits_for_the_worker_that_should_be_free_first(
-    workers: EmbeddedBackend, num_slow: int, num_quick: int
-) -> None:
-    """A worker learns what an image takes: the slow batch has many images, or should have ended long ago."""
+async def learn(workers: EmbeddedBackend) -> None:
+    """Have both workers learn that an image takes 0.05 s."""
     for _ in range(12):
         await asyncio.gather(*(ask(workers, "sleep:0.05") for _ in range(2)))
-    slow = asyncio.create_task(pid_of(workers, "sleep:1.5", *["class:0"] * (num_slow - 1)))
-    await asyncio.sleep(0.6)
-    quick = asyncio.create_task(pid_of(workers, "sleep:0.3", *["class:0"] * (num_quick - 1)))
+
+
+async def test_the_next_batch_waits_for_the_worker_that_should_be_free_first(workers: EmbeddedBackend) -> None:
+    await learn(workers)
+    quick = asyncio.create_task(pid_of(workers, "sleep:0.4", *["class:0"] * 7))
+    await asyncio.sleep(0.1)
+    slow = asyncio.create_task(pid_of(workers, "sleep:1.5", *["class:0"] * 29))
     await asyncio.sleep(0)
     assert await pid_of(workers) == await quick != await slow
+
+
+async def test_a_worker_that_should_have_been_free_long_ago_gets_no_batch(workers: EmbeddedBackend) -> None:
+    await learn(workers)
+    late = asyncio.create_task(pid_of(workers, "sleep:1.5"))
+    await asyncio.sleep(0.6)
+    quick = asyncio.create_task(pid_of(workers, "sleep:0.3", *["class:0"] * 3))
+    await asyncio.sleep(0)
+    assert await pid_of(workers) == await quick != await late
 
 
 async def test_one_that_dies_takes_its_own_batch_alone(workers: EmbeddedBackend, metrics: Metrics) -> None:
