@@ -41,9 +41,13 @@ from service.http.routes.status import status_routes
 from service.monitoring.prediction_log.records import NoLog, PredictionLog
 from service.monitoring.signed_ids import PredictionIds
 from service.persistence.database import Database
-from service.persistence.ledger import Ledger
+from service.persistence.feedback_store import FeedbackStore
+from service.persistence.heartbeats import HeartbeatStore
+from service.persistence.lease import Lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
+from service.persistence.rollout_store import RolloutStore
+from service.persistence.shared_secret import shared_secret
 from service.persistence.state_store import StateStore
 from service.serving.reconciler import Reconciler
 from service.serving.router import Router
@@ -57,7 +61,7 @@ from service.telemetry.tracing import NoTracing, Tracing
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions loaded, shows what is going on."
-PREDICTION_ID_KEY = "prediction-ids"  # the name of the key that signs them, in the database
+PREDICTION_ID_KEY = "prediction_ids"  # the name of the key that signs the ids of predictions
 
 
 def create_app(
@@ -71,20 +75,22 @@ def create_app(
         backend, control = create_backend(settings, metrics)
     gateway_name = f"{socket.gethostname()}-{new_id()[:8]}"
     database = Database(settings.state_url)
-    ledger = Ledger(database, gateway_name)
+    lease = Lease(database, gateway_name)
+    rollout_store = RolloutStore(database, gateway_name)
     prediction_ids = PredictionIds()
     prediction_log = _create_prediction_log(settings, metrics)
     registry = Registry(
         StateStore(database, gateway_name),
         settings.database_poll_seconds,
         PolicyMetrics(metrics),
-        on_open=lambda: prediction_ids.use(ledger.secret(PREDICTION_ID_KEY)),
+        on_open=lambda: prediction_ids.use(shared_secret(database, PREDICTION_ID_KEY)),
     )
-    reconciler = Reconciler(settings, backend, control, registry, Membership(ledger, gateway_name), metrics)
+    membership = Membership(HeartbeatStore(database, gateway_name))
+    reconciler = Reconciler(settings, backend, control, registry, membership, lease, metrics)
     router = Router(reconciler, registry, settings.default_model)
     shadows = Shadows(reconciler, registry, metrics, settings.deadline_ms)
     tracing = _create_tracing(settings, metrics, gateway_name)
-    rollout_controller = RolloutController(reconciler, registry, shadows, ledger, gateway_name)
+    rollout_controller = RolloutController(reconciler, registry, shadows, rollout_store, lease)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -120,7 +126,7 @@ def create_app(
     changes = admin_route(access, operations, registry)
     services = PredictionServices(Deadlines(), shadows, prediction_ids, prediction_log)
     predict = PredictApplication(router, services, access, metrics, predict_limits(settings))
-    feedback = Feedback(reconciler, ledger, prediction_ids, prediction_log, settings.feedback_seconds)
+    feedback = Feedback(reconciler, FeedbackStore(database), prediction_ids, prediction_log, settings.feedback_seconds)
     facts = {"version": app.version, "backend": settings.backend, "objective_ms": settings.latency_objective_ms}
     feed = StatusBroadcaster(StatusCollector(reconciler, registry, metrics, PATH, facts).look)
     profiling = Profiling(reconciler, backend, operations, registry, settings.backend_timeout_ms)
@@ -131,7 +137,7 @@ def create_app(
         control_routes(changes, operations, registry),
         profile_routes(changes, profiling),
         rollout_routes(changes, rollouts, settings.latency_objective_ms),
-        rollout_views(rollouts, registry, ledger),
+        rollout_views(rollouts, registry, rollout_store),
         event_routes(registry),
         feedback_routes(access, feedback),
         health_routes(reconciler, router, metrics.registry),

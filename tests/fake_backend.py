@@ -21,7 +21,7 @@ from service.domain.backend import (
     Target,
     VersionStatus,
 )
-from service.errors.gateway import BackendError, BackendFailed
+from service.errors.gateway import AlreadyRegistered, BackendError, BackendFailed, BackendUnavailable
 
 NUM_CLASSES = 4
 
@@ -138,17 +138,24 @@ def _result(item: bytes, options: BatchOptions, shift: int) -> ItemResult:
 
 
 class FakeControl:
-    """Registers whatever it is asked to; `down_with` makes every call fail."""
+    """A model server with TorchServe's timing: a version and its number of workers are listed before its workers run.
+
+    Loads and scales take a few turns of the event loop, and as long as `hold` says; their calls last as long as the
+    work. `down_with` makes every call fail.
+    """
 
     def __init__(self, contracts: Mapping[Target, Mapping[str, Any]]) -> None:
         self.contracts: dict[Target, Mapping[str, Any]] = dict(contracts)
-        self.registered: dict[Target, int] = {}
+        self.registered: dict[Target, int] = {}  # minWorkers
         self.num_ready: int | None = None  # of every version; None is all of them
         self.num_ready_of: dict[Target, int] = {}
         self.down_with: BackendError | None = None
         self.load_fails_with: BackendError | None = None
         self.calls: list[tuple[str, Target]] = []
         self.num_contracts = 0
+        self.num_surveys = 0
+        self._held: dict[Target, asyncio.Event] = {}
+        self._num_running: dict[Target, int] = {}  # while they are started
 
     async def start(self) -> None:
         pass
@@ -156,35 +163,62 @@ class FakeControl:
     async def close(self) -> None:
         pass
 
+    def hold(self, target: Target) -> asyncio.Event:
+        """Have the next loads and scales of a version last until the event is set."""
+        return self._held.setdefault(target, asyncio.Event())
+
     async def survey(self) -> Mapping[Target, VersionStatus]:
         self._check()
-        statuses = {}
-        for target, num_workers in self.registered.items():
-            num_ready = num_workers if self.num_ready is None else self.num_ready
-            statuses[target] = VersionStatus(num_workers, {"ready": self.num_ready_of.get(target, num_ready)}, 0)
-        return statuses
+        await asyncio.sleep(0)
+        self.num_surveys += 1
+        return {target: self._status(target, num_workers) for target, num_workers in self.registered.items()}
 
     async def load(self, target: Target, file: str, num_workers: int) -> None:
         self._check()
-        if self.load_fails_with is not None:
-            raise self.load_fails_with
+        if target in self.registered:
+            raise AlreadyRegistered(f"Model version {target.version} is already registered")
         self.calls.append(("load", target))
-        self.registered[target] = num_workers
+        await self._start_workers(target, num_workers)
+        if self.load_fails_with is not None:
+            self.registered.pop(target, None)
+            raise self.load_fails_with
 
     async def unload(self, target: Target) -> None:
         self._check()
         self.calls.append(("unload", target))
-        del self.registered[target]
+        await asyncio.sleep(0)
+        if self.registered.pop(target, None) is None:
+            raise BackendUnavailable(f"Model not found: {target}")
 
     async def scale(self, target: Target, num_workers: int) -> None:
         self._check()
+        if target not in self.registered:
+            raise BackendUnavailable(f"Model not found: {target}")
         self.calls.append(("scale", target))
-        self.registered[target] = num_workers
+        await self._start_workers(target, num_workers)
 
     async def contract(self, target: Target) -> Mapping[str, Any]:
         self._check()
+        if target not in self.registered:
+            raise BackendUnavailable(f"Model not found: {target}")
         self.num_contracts += 1
         return {**self.contracts[target], "runtime": {"pid": 1}}
+
+    async def _start_workers(self, target: Target, num_workers: int) -> None:
+        self._num_running[target] = min(self.registered.get(target, 0), num_workers)
+        self.registered[target] = num_workers
+        try:
+            await asyncio.sleep(0.001)
+            if (held := self._held.get(target)) is not None:
+                await held.wait()
+                self._held.pop(target, None)
+        finally:
+            self._num_running.pop(target, None)
+
+    def _status(self, target: Target, num_workers: int) -> VersionStatus:
+        num_ready = num_workers if self.num_ready is None else self.num_ready
+        num_ready = self.num_ready_of.get(target, self._num_running.get(target, num_ready))
+        return VersionStatus(num_workers, {"ready": num_ready}, 0)
 
     def _check(self) -> None:
         if self.down_with is not None:

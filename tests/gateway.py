@@ -68,7 +68,7 @@ class Rig:
     async def states(self) -> dict[str, str]:
         """Return the state of each version of digits."""
         document = (await self.client.get("/models/digits")).json()
-        return {version["version"]: version["state"] for version in document["versions"]}
+        return {version["version"]: version["state"] for version in document.get("versions", [])}
 
     async def until_state(self, version: str, state: str) -> None:
         """Return once a version of digits has this state."""

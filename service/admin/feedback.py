@@ -9,7 +9,7 @@ from service.errors.admin import FeedbackExpired, FeedbackForged, FeedbackRepeat
 from service.errors.request import VersionNotFound
 from service.monitoring.prediction_log.records import PredictionLog
 from service.monitoring.signed_ids import PredictionIdInvalid, PredictionIds
-from service.persistence.ledger import Label, Ledger
+from service.persistence.feedback_store import FeedbackRecord, FeedbackStore
 from service.serving.reconciler import Reconciler
 
 
@@ -19,20 +19,20 @@ class Feedback:
     def __init__(
         self,
         reconciler: Reconciler,
-        ledger: Ledger,
+        store: FeedbackStore,
         prediction_ids: PredictionIds,
         prediction_log: PredictionLog,
         max_age_seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._reconciler = reconciler
-        self._ledger = ledger
+        self._store = store
         self._prediction_ids = prediction_ids
         self._prediction_log = prediction_log
         self._max_age_seconds = max_age_seconds
         self._clock = clock
 
-    async def take(self, answer_id: str, item: int, label: str) -> Label:
+    async def take(self, answer_id: str, item: int, label: str) -> FeedbackRecord:
         """Count a label.
 
         Raises:
@@ -60,8 +60,8 @@ class Feedback:
             raise LabelUnknown(label, str(target), classes)
         digest = blake2b(answer_id.encode(), digest_size=16).hexdigest()
         predicted = classes[index]
-        kept = Label(digest, item, target.model, target.version, predicted, label, label == predicted)
-        if not await asyncio.to_thread(self._ledger.add_label, kept):
+        kept = FeedbackRecord(digest, item, target.model, target.version, predicted, label, label == predicted)
+        if not await asyncio.to_thread(self._store.add, kept):
             raise FeedbackRepeated(item)
         model_version.counts.label(is_correct=kept.is_correct)
         model_version.metrics.feedback[kept.is_correct].inc()

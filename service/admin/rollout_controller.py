@@ -1,4 +1,4 @@
-"""Drives the rollouts: every gateway counts, and one of them, which holds a lease in the database, decides."""
+"""Drives the rollouts: every gateway counts, and the one that holds the lease decides."""
 
 import asyncio
 import logging
@@ -12,19 +12,18 @@ from service.domain.model_state import Entry, ModelState
 from service.domain.rollout import Counts, Progress, Rollout, explained, stepped
 from service.domain.sequential_test import NONE, Sample
 from service.errors.admin import StateUnavailable
-from service.persistence.ledger import Lease, Ledger
+from service.persistence.lease import Lease
 from service.persistence.registry import Registry
+from service.persistence.rollout_store import RolloutStore
 from service.serving.reconciler import Reconciler
 from service.serving.shadow_traffic import Shadows
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
-LEASE_SECONDS = 4.0
-LEASE = "rollouts"
 # A new version that has been out of order for so long will not get better by waiting.
 GONE_SECONDS = 15.0
-# Time in which nobody drove does not count as time that a step has lasted.
+# Time without a leader does not count as time that a step has lasted.
 LONGEST_TICK_SECONDS = 5.0
 ACTOR = "rollout"
 
@@ -37,56 +36,51 @@ class RolloutController:
         reconciler: Reconciler,
         registry: Registry,
         shadows: Shadows,
-        ledger: Ledger,
-        gateway: str,
+        store: RolloutStore,
+        lease: Lease,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reconciler = reconciler
         self._registry = registry
         self._shadows = shadows
-        self._ledger = ledger
-        self._gateway = gateway
+        self._store = store
+        self._lease = lease
         self._clock = clock
         self._baselines: dict[tuple[str, int], Counts] = {}
-        self._lease: Lease | None = None
-        self._lease_seen = 0.0
         self._unready_since: dict[tuple[str, int], float] = {}
         self._last_tick: dict[tuple[str, int], float] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to look at the rollouts."""
-        self._task = asyncio.get_running_loop().create_task(self._conduct())
+        self._task = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self) -> None:
-        """Stop; who holds the lease next goes on."""
+        """Stop; the next leader goes on."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        try:
-            await asyncio.to_thread(self._ledger.release, LEASE)
-        except StateUnavailable as error:
-            logger.info("whoever drives the rollouts next has to wait for it: %s", error)
 
     def begin(self, model: str, rollout: Rollout) -> None:
         """Count from now on for a rollout that has just begun."""
         self._counts(model, rollout)
 
     async def tick(self) -> None:
-        """Count, and decide if it is this gateway's turn."""
+        """Count, and decide if this gateway is the leader."""
+        self._shadows.forget_unloaded()
         active = {m: s.rollout for m, s in self._registry.models.items() if s.rollout is not None}
         for model, rollout in active.items():
             counts = self._counts(model, rollout)
             if counts is not None:
-                await asyncio.to_thread(self._ledger.write_counts, model, rollout.id, counts)
+                await asyncio.to_thread(self._store.write_counts, model, rollout.id, counts)
         for kept in (self._baselines, self._last_tick, self._unready_since):
             for key in [(m, number) for m, number in kept if m not in active or active[m].id != number]:
                 del kept[key]
-        if active and await self._is_ours():
+        if self._lease.is_held:
             for model, rollout in active.items():
                 await self._drive(model, rollout)
 
-    async def _conduct(self) -> None:
+    async def _keep(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
@@ -96,26 +90,16 @@ class RolloutController:
             except Exception:  # the one task that must survive whatever it meets; the cause is in the log
                 logger.exception("looking after the rollouts failed; it goes on")
 
-    async def _is_ours(self) -> bool:
-        now = self._clock()
-        stale = self._lease if now - self._lease_seen > LEASE_SECONDS else None
-        found = await asyncio.to_thread(self._ledger.lease, LEASE, stale)
-        if found != self._lease:
-            if found.holder == self._gateway and (self._lease is None or self._lease.holder != self._gateway):
-                logger.info("this gateway drives the rollouts now")
-            self._lease, self._lease_seen = found, now
-        return found.holder == self._gateway
-
     async def _drive(self, model: str, rollout: Rollout) -> None:
         key = model, rollout.id
         now = self._clock()
         seconds = min(now - self._last_tick.get(key, now), LONGEST_TICK_SECONDS)
         self._last_tick[key] = now
-        counts = await asyncio.to_thread(self._ledger.counts, model, rollout.id)
-        before = await asyncio.to_thread(self._ledger.progress, model, rollout.id)
+        counts = await asyncio.to_thread(self._store.counts, model, rollout.id)
+        before = await asyncio.to_thread(self._store.progress, model, rollout.id)
         progress = before.after(rollout, counts, seconds)
         # First what is known, then what follows from it: after a crash in between, it follows again.
-        await asyncio.to_thread(self._ledger.write_progress, model, rollout.id, progress)
+        await asyncio.to_thread(self._store.write_progress, model, rollout.id, progress)
         decided, action, why = _decided(rollout, progress)
         if decided is None and (reason := self._is_gone(model, rollout, now)):
             why = f"{rollout.spec.version} is {reason}"
@@ -125,7 +109,7 @@ class RolloutController:
             await self._registry.change(Entry(ACTOR, action, model, str(rollout.id)), None, edit, why)
             logger.info("%s: rollout %d of %s: %s", model, rollout.id, rollout.spec.version, why)
             if not decided.is_active:
-                await asyncio.to_thread(self._ledger.forget, model, rollout.id)
+                await asyncio.to_thread(self._store.forget, model, rollout.id)
 
     def _is_gone(self, model: str, rollout: Rollout, now: float) -> str:
         """Return why the new version has not been there for too long; empty if it is, or may still come."""
@@ -147,7 +131,8 @@ class RolloutController:
         old = self._reconciler.find(Target(model, rollout.stable))
         if new is None or old is None:
             return None
-        new.counts.slow_seconds = old.counts.slow_seconds = rollout.spec.slow_ms / 1000
+        for version in (new, old):
+            version.counts.count_slow_from(rollout.spec.slow_ms / 1000)
         compared = self._shadows.between(model, rollout.stable, rollout.spec.version)
         return Counts(
             num_new=new.counts.num_answered,

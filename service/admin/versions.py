@@ -1,4 +1,4 @@
-"""What an operator may have done to a model: each is one change with one event, or a refusal with one."""
+"""An operator's changes to a model: each is recorded with an event, then carried out, or refused with an event."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from service.config.settings import Settings
-from service.domain.archive import Archive, StoreError, read_catalog
+from service.domain.archive import Archive, StoreError
 from service.domain.backend import Target
 from service.domain.model_state import Entry, ModelState, VersionRecord
 from service.domain.traffic import Policy, TrafficInvalid, check_share
@@ -21,18 +21,20 @@ from service.errors.admin import (
     VersionInUse,
     VersionNotReady,
 )
-from service.errors.gateway import GatewayError
+from service.errors.gateway import BackendError, GatewayError
 from service.errors.request import ModelNotFound, VersionNotFound
+from service.persistence.model_store import read_catalog
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
+from service.serving.version_loader import SelfCheckFailed
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """Who asks, why, and which revision of the state the change is based on; None is whichever there is."""
+    """Who makes a change, why, and which revision of the state it is based on; None is the latest."""
 
     actor: str
     reason: str
@@ -56,12 +58,16 @@ class Operations:
             raise
 
     async def register(self, asked: AdminContext, model: str, file: str, num_workers: int | None) -> ModelVersion:
-        """Load an archive of the model store, check it, and offer it; the first of a model gets all the traffic."""
+        """Record an archive of the model store, and have it loaded and checked; a model's first gets all the traffic.
+
+        If it does not become ready, the record is withdrawn.
+        """
         entry = Entry(asked.actor, "register", model, file, asked.reason)
 
-        async def change() -> ModelVersion:
+        async def change() -> Archive:
             archive = await self._archive(model, file)
-            model_version = await self._reconciler.admit(archive, num_workers)
+            if self._reconciler.find(archive.target) is not None:  # it may still drain
+                raise VersionExists(model, archive.version)
 
             def edit(state: ModelState) -> ModelState:
                 if archive.version in state.wanted:
@@ -69,18 +75,36 @@ class Operations:
                 versions = {**state.versions, archive.version: VersionRecord(archive, num_workers)}
                 return replace(state, versions=versions, policy=state.policy or Policy.all_to(archive.version))
 
-            try:
-                await self._registry.change(entry, asked.revision, edit, archive.version)
-            except BaseException:
-                await self._reconciler.dismiss(model_version)
-                raise
-            self._reconciler.offer(model_version)
-            return model_version
+            await self._registry.change(entry, asked.revision, edit, archive.version)
+            return archive
 
-        return await self.noted(entry, change)
+        before = self._registry.models.get(model, ModelState(model))
+        archive = await self.noted(entry, change)
+
+        def withdrawn(state: ModelState) -> ModelState:
+            versions = {version: each for version, each in state.versions.items() if version != archive.version}
+            if (earlier := before.versions.get(archive.version)) is not None:
+                versions[archive.version] = replace(earlier, is_wanted=False)
+            is_first = state.policy is not None and state.policy.sole == archive.version and before.policy is None
+            return replace(state, versions=versions, policy=None if is_first else state.policy)
+
+        return await self._carried_out(entry, archive.target, withdrawn)
+
+    async def _carried_out(
+        self, entry: Entry, target: Target, withdrawn: Callable[[ModelState], ModelState]
+    ) -> ModelVersion:
+        """Return the version once it is as recorded; else withdraw what was recorded, and raise why."""
+        try:
+            return await self._reconciler.settled(target)
+        except (GatewayError, StoreError, SelfCheckFailed) as error:
+            is_archive = not isinstance(error, BackendError) or not error.is_outage
+            refusal = ArchiveRefused(str(error).rstrip(".")) if entry.action == "register" and is_archive else error
+            await self._registry.withdraw(entry, withdrawn, refusal)
+            await self._reconciler.retired(target)
+            raise refusal from error
 
     async def unregister(self, asked: AdminContext, model: str, version: str) -> None:
-        """Let a version answer what it has, and unload it; one that anything still leads to stays."""
+        """Drain and unload a version; one that has traffic, a label or a rollout is refused."""
         entry = Entry(asked.actor, "unregister", model, version, asked.reason)
 
         def edit(state: ModelState) -> ModelState:
@@ -93,21 +117,20 @@ class Operations:
         await self._reconciler.retired(Target(model, version))
 
     async def scale(self, asked: AdminContext, model: str, version: str, num_workers: int) -> ModelVersion:
-        """Give a version another number of workers."""
+        """Record another number of workers, and have the version get it; if that fails, the record is withdrawn."""
         entry = Entry(asked.actor, "scale", model, version, asked.reason)
 
-        def edit(state: ModelState) -> ModelState:
-            record = _wanted(state, version)
-            return replace(state, versions={**state.versions, version: replace(record, num_workers=num_workers)})
+        def edited(state: ModelState, number: int | None) -> ModelState:
+            record = replace(_wanted(state, version), num_workers=number)
+            return replace(state, versions={**state.versions, version: record})
 
-        async def change() -> ModelVersion:
-            model_version = self._ready(model, version)
-            await self._reconciler.scale(
-                model_version, num_workers, lambda: self._registry.change(entry, asked.revision, edit)
-            )
-            return model_version
+        async def change() -> int | None:
+            before = self._ready(model, version).record.num_workers
+            await self._registry.change(entry, asked.revision, lambda state: edited(state, num_workers))
+            return before
 
-        return await self.noted(entry, change)
+        before = await self.noted(entry, change)
+        return await self._carried_out(entry, Target(model, version), lambda state: edited(state, before))
 
     async def set_traffic(
         self,
@@ -117,7 +140,7 @@ class Operations:
         sticky_header: str | None,
         shadows: Mapping[str, float],
     ) -> ModelState:
-        """Divide a model's requests anew."""
+        """Set how a model's requests are divided among its versions."""
         entry = Entry(asked.actor, "traffic", model, "", asked.reason)
 
         def edit(state: ModelState) -> ModelState:
@@ -138,7 +161,7 @@ class Operations:
         return await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
 
     async def roll_back(self, asked: AdminContext, model: str) -> ModelState:
-        """Give all traffic to the version that had all of it last, apart from the one that may have it now."""
+        """Return all traffic to the version that last had 100 %, other than the present one."""
         entry = Entry(asked.actor, "rollback", model, "", asked.reason)
 
         def edit(state: ModelState) -> ModelState:
@@ -156,7 +179,7 @@ class Operations:
         return await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
 
     async def set_label(self, asked: AdminContext, model: str, label: str, version: str) -> ModelState:
-        """Have a label mean a version."""
+        """Point a label at a version."""
         entry = Entry(asked.actor, "label", model, label, asked.reason)
 
         def edit(state: ModelState) -> ModelState:
@@ -166,7 +189,7 @@ class Operations:
         return await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit, version))
 
     async def delete_label(self, asked: AdminContext, model: str, label: str) -> ModelState:
-        """Have a label mean nothing any more."""
+        """Delete a label."""
         entry = Entry(asked.actor, "unlabel", model, label, asked.reason)
 
         def edit(state: ModelState) -> ModelState:

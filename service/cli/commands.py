@@ -20,7 +20,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the operator's verbs; each sets `call` and `show` in what it parses."""
-    models = _family(verbs, "models", "list, load, scale and unload versions")
+    models = _group(verbs, "models", "list, load, scale and unload versions")
     _verb(models, "list", "every model and version", lambda g, _: g.get("models")["models"], models_table)
     show = _verb(models, "show", "the versions of one model", _show_model, models_table)
     show.add_argument("model")
@@ -37,7 +37,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     unregister.add_argument("version")
     add_profile_verb(models, _verb)
 
-    traffic = _family(verbs, "traffic", "how requests are divided among versions")
+    traffic = _group(verbs, "traffic", "how requests are divided among versions")
     _verb(traffic, "show", "the weights now", lambda g, o: g.get("models", o.model, "traffic")).add_argument("model")
     divide = _verb(traffic, "set", "divide the requests anew", _set_traffic)
     divide.add_argument("model")
@@ -54,10 +54,10 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     divide.add_argument("--no-sticky", action="store_true", help="decide anew for every request")
     shadows = _verb(traffic, "shadows", "what shadows answered, compared", _shadows, shadows_table)
     shadows.add_argument("model")
-    back = _verb(traffic, "rollback", "everything to who had everything last", _rollback)
+    back = _verb(traffic, "rollback", "return all traffic to the version that last had 100 %%", _rollback)
     back.add_argument("model")
 
-    labels = _family(verbs, "labels", "names that mean versions")
+    labels = _group(verbs, "labels", "names that mean versions")
     put = _verb(labels, "set", "have a label mean a version", _set_label)
     put.add_argument("model")
     put.add_argument("label")
@@ -66,7 +66,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     remove.add_argument("model")
     remove.add_argument("label")
 
-    add_rollout_verbs(_family(verbs, "rollout", "guarded rollouts: more and more of the traffic"), _verb)
+    add_rollout_verbs(_group(verbs, "rollout", "guarded rollouts: more and more of the traffic"), _verb)
 
     events = verbs.add_parser("events", help="what was changed or refused, by whom, when and why", parents=[_common()])
     events.add_argument("model")
@@ -99,19 +99,19 @@ def _common() -> argparse.ArgumentParser:
     return common
 
 
-def _family(verbs: Any, name: str, help_text: str) -> Any:
+def _group(verbs: Any, name: str, help_text: str) -> Any:
     parser = verbs.add_parser(name, help=help_text, description=f"{help_text}; {TOKEN_VARIABLE} is sent if it is set")
     return parser.add_subparsers(dest="subverb", required=True)
 
 
 def _verb(
-    family: Any,
+    group: Any,
     name: str,
     help_text: str,
     call: Callable[[Gateway, argparse.Namespace], Any],
     show: Show = traffic_table,
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = family.add_parser(name, help=help_text, parents=[_common()])
+    parser: argparse.ArgumentParser = group.add_parser(name, help=help_text, parents=[_common()])
     parser.set_defaults(call=call, show=show)
     return parser
 
@@ -161,7 +161,7 @@ def _unregister(gateway: Gateway, options: argparse.Namespace) -> Any:
 
 
 def _set_traffic(gateway: Gateway, options: argparse.Namespace) -> Any:
-    now, etag = gateway.get("models", options.model, "traffic"), gateway.etag(options.model)
+    now, etag = gateway.traffic(options.model)
     header = None if options.no_sticky else options.sticky_header or now["sticky_header"]
     body = {"weights": _each_once(options.weights), "sticky_header": header, "shadows": _each_once(options.shadow)}
     return gateway.change("PUT", "models", options.model, "traffic", body=body, based_on=etag)
@@ -176,12 +176,12 @@ def _rollback(gateway: Gateway, options: argparse.Namespace) -> Any:
 
 
 def _set_label(gateway: Gateway, options: argparse.Namespace) -> Any:
-    path, etag = ("models", options.model, "labels", options.label), gateway.etag(options.model)
+    path, (_, etag) = ("models", options.model, "labels", options.label), gateway.traffic(options.model)
     return gateway.change("PUT", *path, body={"version": options.version}, based_on=etag)
 
 
 def _delete_label(gateway: Gateway, options: argparse.Namespace) -> Any:
-    path, etag = ("models", options.model, "labels", options.label), gateway.etag(options.model)
+    path, (_, etag) = ("models", options.model, "labels", options.label), gateway.traffic(options.model)
     return gateway.change("DELETE", *path, based_on=etag)
 
 

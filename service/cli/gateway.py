@@ -39,10 +39,10 @@ class Gateway:
         answer = self._call(method, path, query, json=body, headers=headers)
         return answer.json() if answer.content else {}
 
-    def etag(self, model: str) -> str:
-        """Return the ETag of a model's state now."""
-        etag: str = self._call("GET", ("models", model, "traffic"), {}).headers["etag"]
-        return etag
+    def traffic(self, model: str) -> tuple[Any, str]:
+        """Return how a model's requests are divided, and the ETag of just that state."""
+        answer = self._call("GET", ("models", model, "traffic"), {})
+        return answer.json(), answer.headers["etag"]
 
     def close(self) -> None:
         """Close the connection."""

@@ -15,9 +15,9 @@ NAMELESS = "forward"
 NOTE = "forward is TorchScript itself and, in optimised forms of a graph, the convolutions"
 
 
-def add_profile_verb(family: Any, add: AddVerb) -> None:
-    """Add the verb to its family."""
-    profile = add(family, "profile", "where a version's time goes, operator by operator", _profile, profile_table)
+def add_profile_verb(group: Any, add: AddVerb) -> None:
+    """Add the verb to its group."""
+    profile = add(group, "profile", "where a version's time goes, operator by operator", _profile, profile_table)
     profile.add_argument("model")
     profile.add_argument("version")
     profile.add_argument("--batches", type=int, help="how many of its next ones")

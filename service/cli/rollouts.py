@@ -37,11 +37,11 @@ OPTIONS: dict[str, tuple[Callable[[str], float], str]] = {
 
 
 class AddVerb(Protocol):
-    """Adds a verb to a family; see service.cli.commands."""
+    """Adds a verb to a group; see service.cli.commands."""
 
     def __call__(
         self,
-        family: Any,
+        group: Any,
         name: str,
         help_text: str,
         call: Callable[[Gateway, argparse.Namespace], Any],
@@ -50,20 +50,20 @@ class AddVerb(Protocol):
         """Return the verb's parser."""
 
 
-def add_rollout_verbs(family: Any, add: AddVerb) -> None:
-    """Add the verbs to their family."""
-    start = add(family, "start", "begin to give a version more and more of the traffic", _start, rollout_table)
+def add_rollout_verbs(group: Any, add: AddVerb) -> None:
+    """Add the verbs to their group."""
+    start = add(group, "start", "begin to give a version more and more of the traffic", _start, rollout_table)
     start.add_argument("model")
     start.add_argument("version")
     start.add_argument("--steps", help="percentages that grow, separated by commas; the last is 100")
     for name, (kind, help_text) in OPTIONS.items():
         start.add_argument(f"--{name.replace('_', '-')}", type=kind, help=help_text)
-    show = add(family, "show", "how far one has come and what its guards have seen", _show, rollout_table)
+    show = add(group, "show", "how far one has come and what its guards have seen", _show, rollout_table)
     show.add_argument("model")
     show.add_argument("rollout", nargs="?", help="its number; the last one if not given")
-    add(family, "list", "the last ones", _list, rollouts_table).add_argument("model")
+    add(group, "list", "the last ones", _list, rollouts_table).add_argument("model")
     for name, help_text in MOVES.items():
-        move = add(family, name, help_text, partial(_move, name=name), rollout_table)
+        move = add(group, name, help_text, partial(_move, name=name), rollout_table)
         move.add_argument("model")
         move.add_argument("rollout", nargs="?", help="its number; the last one if not given")
 

@@ -12,7 +12,7 @@ from service.domain.traffic import Policy, Role
 MOST_EARLIER = 20
 MOST_ROLLOUTS = 20
 
-Outcome = Literal["done", "refused"]
+EventResult = Literal["done", "refused"]
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Event:
     time: float  # seconds since 1970, UTC, by the clock of the gateway that wrote it
     gateway: str
     entry: Entry
-    outcome: Outcome
+    outcome: EventResult
     detail: str  # why it was refused, or what came of it
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None

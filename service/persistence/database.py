@@ -3,7 +3,8 @@
 Everything here blocks, and so does what is built on it.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Condition
@@ -21,12 +22,14 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    and_,
     create_engine,
     event,
     func,
     insert,
     make_url,
     select,
+    update,
 )
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
@@ -158,6 +161,14 @@ class Database:
         """Give a connection in a transaction that ends with the context; raises StateUnavailable."""
         with self._used(), _translated(), self._connected().begin() as connection:
             yield connection
+
+    def put(self, table: Table, key: Mapping[str, str | int], document: Mapping[str, object]) -> None:
+        """Write `document` as JSON into the row of this key, whether or not there is one; raises StateUnavailable."""
+        where = and_(*(table.c[name] == value for name, value in key.items()))
+        text = json.dumps(document)
+        with self.writing() as connection:
+            if not connection.execute(update(table).where(where).values(document=text)).rowcount:
+                connection.execute(insert(table).values(**key, document=text))
 
     @contextmanager
     def _used(self) -> Iterator[None]:

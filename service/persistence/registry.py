@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from service.domain.model_state import Entry, Event, ModelState, Outcome
+from service.domain.model_state import Entry, Event, EventResult, ModelState
 from service.errors.admin import StateUnavailable
 from service.errors.gateway import GatewayError
 from service.errors.request import ModelNotFound
@@ -78,10 +78,23 @@ class Registry:
 
         Once begun it is carried through, whether or not the caller still waits.
         """
-        return await self._carried_through(self._change(entry, revision, edit, detail))
+        return await self._carried_through(self._change(entry, revision, edit, detail, "done"))
+
+    async def withdraw(self, entry: Entry, edit: Callable[[ModelState], ModelState], error: Exception) -> None:
+        """Take back a change that could not be carried out; its event says that it was refused, and why."""
+        logger.warning(
+            "%s of %s %s by %s is withdrawn: %s", entry.action, entry.model, entry.subject, entry.actor, error
+        )
+        detail = f"{getattr(error, 'code', type(error).__name__)}: {error}"[:LONGEST_DETAIL]
+        await self._carried_through(self._change(entry, None, edit, detail, "refused"))
 
     async def _change(
-        self, entry: Entry, revision: int | None, edit: Callable[[ModelState], ModelState], detail: str
+        self,
+        entry: Entry,
+        revision: int | None,
+        edit: Callable[[ModelState], ModelState],
+        detail: str,
+        outcome: EventResult,
     ) -> ModelState:
         changes: list[tuple[ModelState, ModelState]] = []
 
@@ -90,7 +103,7 @@ class Registry:
             changes.append((before, after))
             return after
 
-        state = await self._locked(lambda: self._store.change(entry, revision, watched, detail))
+        state = await self._locked(lambda: self._store.change(entry, revision, watched, detail, outcome))
         for before, after in changes[-1:]:  # those before it, if any, were tried in vain
             self._metrics.count(before, after)
         # The poll may have read a later one already.
@@ -99,7 +112,7 @@ class Registry:
         return state
 
     async def refuse(self, entry: Entry, error: GatewayError) -> None:
-        """Write into the log that a change was refused; so many a minute at most, since anybody can ask."""
+        """Write into the log that a change was refused; at most MOST_REFUSALS a minute, since anybody can send one."""
         now = time.monotonic()
         if now - self._refusals_from > REFUSALS_SECONDS:
             self._refusals_from, self._num_refusals = now, 0
@@ -110,7 +123,7 @@ class Registry:
         if self._num_refusals <= MOST_REFUSALS:
             await self.note(entry, "refused", detail)
 
-    async def note(self, entry: Entry, outcome: Outcome, detail: str) -> None:
+    async def note(self, entry: Entry, outcome: EventResult, detail: str) -> None:
         """Write an event that changes no state; where that fails there is a line in this process' log instead.
 
         Before the database was opened there is neither.

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from service.domain.model_state import Entry, Event, ModelState, Outcome
+from service.domain.model_state import Entry, Event, EventResult, ModelState
 from service.errors.admin import RevisionStale
 from service.persistence.database import Database, events, models
 
@@ -44,7 +44,12 @@ class StateStore:
         return {row.model: ModelState.of(row.model, row.revision, json.loads(row.document)) for row in rows}
 
     def change(
-        self, entry: Entry, revision: int | None, edit: Callable[[ModelState], ModelState], detail: str = ""
+        self,
+        entry: Entry,
+        revision: int | None,
+        edit: Callable[[ModelState], ModelState],
+        detail: str = "",
+        outcome: EventResult = "done",
     ) -> ModelState:
         """Replace the state of the entry's model by what `edit` makes of it, and write the event.
 
@@ -76,10 +81,10 @@ class StateStore:
                     raise RevisionStale(entry.model, before.revision, before.revision + 1) from error
             else:
                 connection.execute(update(models).where(known).values(**values))
-            self._write(connection, entry, "done", detail, before.shown(), after.shown())
+            self._write(connection, entry, outcome, detail, before.shown(), after.shown())
             return after
 
-    def note(self, entry: Entry, outcome: Outcome, detail: str) -> None:
+    def note(self, entry: Entry, outcome: EventResult, detail: str) -> None:
         """Write an event that changes no state."""
         with self._database.writing() as connection:
             self._write(connection, entry, outcome, detail, None, None)
@@ -96,7 +101,7 @@ class StateStore:
         self,
         connection: Connection,
         entry: Entry,
-        outcome: Outcome,
+        outcome: EventResult,
         detail: str,
         before: Mapping[str, Any] | None,
         after: Mapping[str, Any] | None,

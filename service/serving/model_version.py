@@ -1,38 +1,51 @@
-"""One model version in service: its archive, its state and its batcher."""
+"""One model version: what is recorded of it, its state, and the batcher that serves it.
+
+    waiting ──> loading ──> ready <──> unavailable        every state ──> draining, the last one
+       ^         │   ^        │             │
+       │         v   │        └──────┬──────┘
+       └──────> failed               └──> loading, waiting
+
+| state       | meaning                                          | entered when                               |
+|-------------|--------------------------------------------------|--------------------------------------------|
+| waiting     | the model server does not have it                | it is recorded, or the server lost it      |
+| loading     | its workers start, or its answers are checked    | an attempt begins, or another gateway's    |
+| ready       | it takes requests                                | the self-check passed                      |
+| unavailable | it was ready, but no worker or no server answers | the reconciler sees that                   |
+| failed      | opening, loading or checking failed              | an attempt failed; the next comes later    |
+| draining    | it finishes its requests, then is unloaded       | it is unregistered                         |
+
+The reconciler causes every transition, by a method below; nobody else writes the fields.
+"""
 
 import asyncio
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from service.batching.batcher import Batcher
 from service.domain.archive import Archive
-from service.domain.backend import Backend, BatchOptions, ItemError, ModelControl, ProbabilityVector, VersionStatus
+from service.domain.backend import VersionStatus
 from service.domain.contract import Contract
-from service.errors.gateway import AlreadyRegistered, BackendUnavailable, NotReady
+from service.domain.model_state import VersionRecord
+from service.errors.gateway import BackendUnavailable, GatewayError, NotReady
 from service.monitoring.drift_monitor import DriftMonitor
 from service.monitoring.signed_ids import target_bytes
 from service.telemetry.version_metrics import VersionMetrics
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 15.0  # for a version that is registered without a ready worker; then it is replaced
-LOOK_SECONDS = 0.2
+LONGEST_RETRY_SECONDS = 60.0
 
-State = Literal["waiting", "loading", "ready", "unavailable", "failed", "draining"]
-
-
-class SelfCheckFailed(Exception):
-    """A loaded version does not give the answers that its contract promises."""
+VersionState = Literal["waiting", "loading", "ready", "unavailable", "failed", "draining"]
 
 
 @dataclass
 class RequestCounts:
-    """What became of a version's requests, counted since it was loaded; who wants a period takes differences."""
+    """How a version's requests ended since it was loaded; take differences for a period."""
 
     slow_seconds: float = math.inf
     num_answered: int = 0  # failures of ours included
@@ -52,32 +65,49 @@ class RequestCounts:
         self.num_labelled += 1
         self.num_wrong += not is_correct
 
+    def count_slow_from(self, seconds: float) -> None:
+        """Count requests that take longer than this as slow from now on."""
+        self.slow_seconds = seconds
+
 
 class ModelVersion:
-    """A version that is wanted: what is known of it, whether it may be asked, and the batcher that asks it."""
+    """A version that is recorded: whether it takes requests, and the batcher that sends them to the backend."""
 
     def __init__(
-        self, archive: Archive, contract: Contract, batcher: Batcher, metrics: VersionMetrics, num_workers: int
+        self, record: VersionRecord, revision: int, default_workers: int, batcher: Batcher, metrics: VersionMetrics
     ) -> None:
-        self.archive = archive
-        self.contract = contract
+        self.target = record.archive.target
+        self.target_bytes = target_bytes(self.target)
+        self.revision = revision  # of the model's state that it was made for
+        self.record = record
         self.batcher = batcher
         self.metrics = metrics
-        self.target = archive.target
-        self.target_bytes = target_bytes(archive.target)
-        self.state: State = "waiting"
-        self.reason = "it has not been loaded yet"
-        self.num_failures = 0
-        self.has_settled = False  # has been ready, or has failed to be
-        self.retry_at = 0.0  # time.monotonic(); after a load that failed
-        self.resize_at = 0.0  # time.monotonic(); after somebody else's scaling was undone
-        self.counts = RequestCounts()
+        self.contract = Contract.unknown(self.target.model, self.target.version)
         self.quality: DriftMonitor | None = None  # from when the contract is known
-        self.num_workers = num_workers  # that are wanted
-        self.num_workers_used = 0  # that the batcher reckons with
-        self.moving = asyncio.Lock()  # held while it is loaded, scaled or unloaded
+        self.counts = RequestCounts()
+        self.state: VersionState = "waiting"
+        self.reason = "it has not been loaded yet"
+        self.error: Exception | None = None  # that keeps it from being ready, or from its number of workers
+        self.has_settled = False  # has been ready, or has failed to be
+        self.load_started = 0.0  # time.monotonic()
+        self._default_workers = default_workers
+        self._num_failures = 0
+        self._retry_at = 0.0  # time.monotonic(); after a load that failed
+        self._scale_at = 0.0  # time.monotonic(); when the number of workers may be corrected again
+        self._unready_since: float | None = None  # time.monotonic(); registered without a ready worker
+        self._capacity: int | None = None  # the number of workers that the batcher was told
         self._num_arriving = 0
         self._all_arrived = asyncio.Event()
+
+    @property
+    def archive(self) -> Archive:
+        """Return the archive that is recorded."""
+        return self.record.archive
+
+    @property
+    def num_workers(self) -> int:
+        """Return the number of workers that is recorded, else the settings' number."""
+        return self.record.num_workers or self._default_workers
 
     @property
     def is_open(self) -> bool:
@@ -86,25 +116,46 @@ class ModelVersion:
 
     @property
     def is_answering(self) -> bool:
-        """Return whether requests may be dealt to the version."""
+        """Return whether requests may be routed to the version."""
         return self.state == "ready" and not self.batcher.is_cut_off
 
-    def become(self, state: State, reason: str = "") -> None:
-        """Change the state; leaving `ready` answers what waits, since nobody will come for it."""
-        if (state, reason) == (self.state, self.reason):
-            return
-        level = logging.WARNING if state in {"unavailable", "failed"} else logging.INFO
-        logger.log(level, "%s is %s%s", self.target, state, f": {reason}" if reason else "")
-        self.has_settled = self.has_settled or state in {"ready", "failed"}
-        was_ready, self.state, self.reason = self.state == "ready", state, reason
-        self.metrics.ready.set(state == "ready")
-        if was_ready and state not in {"ready", "draining"}:
-            self.batcher.fail_waiting(BackendUnavailable(reason))
+    @property
+    def may_load(self) -> bool:
+        """Return whether the pause after a failed load is over."""
+        return time.monotonic() >= self._retry_at
+
+    @property
+    def may_scale(self) -> bool:
+        """Return whether the number of workers may be corrected: at once after a change, else once a minute."""
+        return time.monotonic() >= self._scale_at
+
+    @property
+    def seconds_unready(self) -> float:
+        """Return for how long the backend has had the version without a ready worker."""
+        return 0.0 if self._unready_since is None else time.monotonic() - self._unready_since
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the version is ready with the recorded number of workers.
+
+        Raises:
+            Exception: the error that keeps it from that.
+        """
+        if self.error is not None:
+            raise self.error
+        if self.state in {"unavailable", "failed", "draining"}:
+            raise BackendUnavailable(self.reason)
+        return self.state == "ready" and self._capacity == self.num_workers
 
     def require_ready(self) -> None:
-        """Raise NotReady, with the reason, unless the version may be asked."""
+        """Raise NotReady, with the reason, unless the version takes requests."""
         if self.state != "ready":
             raise NotReady(f"{self.target} is {self.state}: {self.reason}")
+
+    def require_open(self) -> None:
+        """Raise NotReady unless a request that was let in may still be answered."""
+        if self.state != "draining":
+            self.require_ready()
 
     @contextmanager
     def arriving(self) -> Iterator[None]:
@@ -117,9 +168,75 @@ class ModelVersion:
             if not self._num_arriving:
                 self._all_arrived.set()
 
+    def follow(self, record: VersionRecord) -> None:
+        """Use another record of the same version."""
+        if record.num_workers != self.record.num_workers:
+            self._scale_at, self.error = 0.0, None if self.state == "ready" else self.error
+        self.record = record
+
+    def open(self, contract: Contract, quality: DriftMonitor) -> None:
+        """Use the contract that the archive holds."""
+        self.contract, self.quality = contract, quality
+        self.batcher.observe_answers(quality.take)
+
+    def observe(self, status: VersionStatus) -> None:
+        """Export what the backend says of the version's workers."""
+        self.metrics.show_workers(status.worker_states)
+        self.metrics.workers_wanted.set(self.num_workers)
+        self.metrics.pending.set(status.num_pending)
+        self.metrics.show_memory(status.worker_memory_bytes)
+        if status.num_ready:
+            self._unready_since = None
+        elif self._unready_since is None:
+            self._unready_since = time.monotonic()
+
+    def use_workers(self, num_workers: int, num_slots: int) -> None:
+        """Have the batcher keep this many workers busy."""
+        if num_workers != self._capacity:
+            self.batcher.set_capacity(num_workers, num_slots)
+            self._capacity = num_workers
+
+    def start_scaling(self) -> None:
+        """Record that the number of workers is corrected now; somebody else may change it again."""
+        self._scale_at = time.monotonic() + LONGEST_RETRY_SECONDS
+
+    def fail_scaling(self, error: Exception) -> None:
+        """Record that the backend did not change the number of workers."""
+        logger.warning("%s cannot be scaled: %s", self.target, error)
+        self.error = error
+
+    def wait(self, reason: str, error: GatewayError | None = None) -> None:
+        """Enter `waiting`; `error` is what keeps the backend from having the version."""
+        self.error = error
+        self._unready_since = None
+        self._change_state("waiting", reason)
+
+    def start_loading(self, reason: str) -> None:
+        """Enter `loading`."""
+        self.error, self.load_started = None, time.monotonic()
+        self._change_state("loading", reason)
+
+    def become_ready(self) -> None:
+        """Enter `ready`."""
+        self.metrics.load_seconds.set(time.monotonic() - self.load_started)
+        self._num_failures, self.error = 0, None
+        self._change_state("ready", "")
+
+    def become_unavailable(self, reason: str, error: GatewayError | None = None) -> None:
+        """Enter `unavailable`, from where the version comes back by itself."""
+        self.error = error
+        self._change_state("unavailable", reason)
+
+    def fail(self, error: Exception, reason: str) -> None:
+        """Enter `failed`, and pause before the next attempt."""
+        self.error = error
+        self._retry_at = time.monotonic() + min(2.0**self._num_failures, LONGEST_RETRY_SECONDS)
+        self._num_failures += 1
+        self._change_state("failed", reason)
+
     async def drain(self, seconds: float) -> None:
-        """Take no new requests, and return when those that were let in are answered, after `seconds` anyway."""
-        self.become("draining", "it is being unregistered")
+        """Enter `draining`, and return when all requests are answered or `seconds` have passed."""
+        self._change_state("draining", "it is being unregistered")
         deadline = time.monotonic() + seconds
         while self._num_arriving and (remaining := deadline - time.monotonic()) > 0:
             self._all_arrived.clear()
@@ -127,93 +244,18 @@ class ModelVersion:
                 await asyncio.wait_for(self._all_arrived.wait(), remaining)
         await self.batcher.drain(max(deadline - time.monotonic(), 0))
 
-    def require_open(self) -> None:
-        """Raise NotReady unless a request that was let in may still be answered."""
-        if self.state != "draining":
-            self.require_ready()
+    def delay_unload(self, reason: str) -> None:
+        """Show why a drained version is still loaded."""
+        self.reason = f"it is being unregistered, but not unloaded yet: {reason}"
+        logger.warning("%s: %s", self.target, self.reason)
 
-    def show(self, status: VersionStatus) -> None:
-        """Export what the backend says of the version's workers."""
-        self.metrics.show_workers(status.worker_states)
-        self.metrics.workers_wanted.set(self.num_workers)
-        self.metrics.pending.set(status.num_pending)
-        self.metrics.show_memory(status.worker_memory_bytes)
-
-    def use(self, num_workers: int, backend: Backend) -> None:
-        """Have as many batches in flight as keep so many workers busy."""
-        self.batcher.set_capacity(num_workers, backend.num_slots(num_workers))
-        self.num_workers_used = num_workers
-
-    async def bring_up(
-        self,
-        control: ModelControl,
-        backend: Backend,
-        status: VersionStatus | None,
-        *,
-        timeout_seconds: float,
-    ) -> None:
-        """Have the archive loaded, with as many workers as are wanted, and see that it answers as promised.
-
-        `status` is what the backend has of this version now, None for nothing.
-
-        Raises:
-            BackendError: the backend does not load or answer it.
-            SelfCheckFailed: it answers something else than its contract says.
-        """
-        if status is not None and not status.num_ready:
-            status = await self._awaited(control)
-        if status is not None and not (status.num_ready and await self._is_this_archive(control)):
-            logger.warning("%s is registered without a ready worker or from another archive; replaced", self.target)
-            await control.unload(self.target)
-            status = None
-        if status is None:
-            try:
-                await control.load(self.target, self.archive.file, self.num_workers)
-            except AlreadyRegistered:
-                if (status := await self._awaited(control)) is None or not status.num_ready:
-                    raise
-            if not await self._is_this_archive(control):
-                raise SelfCheckFailed("the model server loaded another archive than the manifest names")
-        elif status.num_workers_wanted != self.num_workers:
-            await control.scale(self.target, self.num_workers)
-        await self._self_check(backend, timeout_seconds)
-        self.use(self.num_workers, backend)
-
-    async def _awaited(self, control: ModelControl) -> VersionStatus | None:
-        """Return what the backend has of this version, after a while for a worker to be ready.
-
-        Whoever shares the backend, another gateway or another process, may be loading it just now.
-        """
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while (status := (await control.survey()).get(self.target)) is not None:
-            if status.num_ready or time.monotonic() > deadline:
-                return status
-            await asyncio.sleep(LOOK_SECONDS)
-        return None
-
-    async def _is_this_archive(self, control: ModelControl) -> bool:
-        described = await control.contract(self.target)
-        return all(described.get(key) == value for key, value in self.contract.document.items())
-
-    async def _self_check(self, backend: Backend, timeout_seconds: float) -> None:
-        options = BatchOptions(top_k=1, probabilities=True)
-        for number, case in enumerate(self.contract.self_check):
-            answer = await backend.predict(self.target, [case.image], options, timeout_seconds)
-            match answer.results:
-                case [ProbabilityVector(probabilities)]:
-                    difference = _max_abs_difference(probabilities, case.probabilities)
-                    if not difference <= self.contract.tolerance:  # a NaN fails too
-                        allowed = self.contract.tolerance
-                        raise SelfCheckFailed(
-                            f"self-check case {number} is off by {difference:.3g}, allowed {allowed:.3g}"
-                        )
-                case [ItemError(code, message)]:
-                    raise SelfCheckFailed(f"self-check case {number}: {code}: {message}")
-                case _:
-                    raise SelfCheckFailed(f"self-check case {number}: no probabilities in {answer.results}")
-
-
-def _max_abs_difference(a: Sequence[float], b: Sequence[float]) -> float:
-    if len(a) != len(b):
-        return float("inf")
-    return max(abs(x - y) for x, y in zip(a, b, strict=True))
+    def _change_state(self, state: VersionState, reason: str) -> None:
+        if self.state == "draining" or (state, reason) == (self.state, self.reason):
+            return
+        level = logging.WARNING if state in {"unavailable", "failed"} else logging.INFO
+        logger.log(level, "%s is %s%s", self.target, state, f": {reason}" if reason else "")
+        self.has_settled = self.has_settled or state in {"ready", "failed"}
+        was_ready, self.state, self.reason = self.state == "ready", state, reason
+        self.metrics.ready.set(state == "ready")
+        if was_ready and state != "draining":
+            self.batcher.fail_waiting(BackendUnavailable(reason))  # no worker will come for the queued requests

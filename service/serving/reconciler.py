@@ -1,21 +1,30 @@
-"""Brings together what is wanted and what the backend has loaded, again and again."""
+"""Brings together what the database records as wanted and what the backend has loaded, again and again.
+
+Intent comes first: a change is recorded, then the reconciler carries it out. Of the gateways that share a model server,
+the leader alone loads, scales and unloads; the others watch the server and follow. Every version moves in a task of
+its own, so that a slow one delays nobody.
+"""
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from service.config.settings import Settings
-from service.domain.archive import Archive, StoreError
+from service.domain.archive import StoreError
 from service.domain.backend import Backend, ModelControl, Target, VersionStatus
-from service.errors.admin import ArchiveRefused, StateUnavailable, VersionExists
+from service.errors.admin import StateUnavailable
 from service.errors.gateway import BackendError, BackendTimeout
+from service.errors.request import VersionNotFound
+from service.persistence.heartbeats import LoadFailure
+from service.persistence.lease import Lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
-from service.serving.model_version import ModelVersion, SelfCheckFailed
+from service.serving.model_version import ModelVersion
 from service.serving.store_watcher import ModelStoreWatcher
-from service.serving.version_loader import Lifecycle
+from service.serving.version_loader import VersionLoader, reason_of
+from service.serving.version_view import ReconcilerView, by_model, weight
 from service.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -23,16 +32,8 @@ logger = logging.getLogger(__name__)
 TIMEOUTS_THAT_MEAN_DOWN = 3
 
 
-@dataclass(frozen=True)
-class ReconcilerView:
-    """What requests read: the versions in service by model, most traffic first; replaced, never changed."""
-
-    model_versions: Mapping[str, Mapping[str, ModelVersion]]
-    waiting_for: str  # why there is nothing, or not all, to serve; empty when all is well
-
-
 class Reconciler:
-    """Keeps every wanted version loaded, checked and ready, through restarts of the backend."""
+    """Keeps every recorded version loaded, checked and ready, through restarts of the backend."""
 
     def __init__(
         self,
@@ -41,201 +42,169 @@ class Reconciler:
         control: ModelControl,
         registry: Registry,
         membership: Membership,
+        lease: Lease,
         metrics: Metrics,
     ) -> None:
-        self._membership = membership
         self._settings = settings
         self._backend = backend
         self._control = control
         self._registry = registry
+        self._membership = membership
+        self._lease = lease
         self._metrics = metrics
-        self._lifecycle = Lifecycle(settings, backend, control, metrics)
+        self._loader = VersionLoader(settings, backend, control, metrics)
         self._store = ModelStoreWatcher(settings, registry)
+        self._surveyed: Mapping[Target, VersionStatus] = {}
         self._num_timeouts = 0
         self._complaint = ""  # about the store, the last one
-        self._incoming: set[Target] = set()
+        self._moves: dict[Target, asyncio.Task[None]] = {}  # loads and scales
         self._retiring: dict[Target, asyncio.Task[None]] = {}
         self._keeper: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._news = asyncio.Event()  # set, and replaced, when something was learnt or done
         self.view = ReconcilerView({}, "the gateway is starting")
 
     async def start(self) -> None:
-        """Begin to keep the reconciler in the background; nothing need be there yet."""
+        """Begin to reconcile in the background; nothing need be there yet."""
         await self._backend.start()
         await self._control.start()
         await self._membership.start()
+        await self._lease.start()
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self, drain_seconds: float) -> None:
-        """Stop looking, finish what waits and runs within `drain_seconds`, let go of the backend."""
-        tasks = [task for task in (self._keeper, *self._retiring.values()) if task is not None]
+        """Stop, finish queued and running requests within `drain_seconds`, close the backend and the database."""
+        tasks = [task for task in (self._keeper, *self._moves.values(), *self._retiring.values()) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(model_version.batcher.drain(drain_seconds) for model_version in self._all()))
+        await asyncio.gather(*(version.batcher.drain(drain_seconds) for version in self._all()))
         await self._control.close()
         await self._backend.close()
         await self._membership.close()
+        await self._lease.close()
         await self._registry.close()
 
     def find(self, target: Target) -> ModelVersion | None:
         """Return what is in service as `target`, ready or not."""
         return self.view.model_versions.get(target.model, {}).get(target.version)
 
-    async def admit(self, archive: Archive, num_workers: int | None) -> ModelVersion:
-        """Load and check a version that is not wanted yet; requests do not see it before `offer`.
+    async def settled(self, target: Target) -> ModelVersion:
+        """Carry out what was recorded of a version; return it once it is ready with its number of workers.
 
         Raises:
-            VersionExists: it is there, or being loaded.
-            ArchiveRefused: the archive is another than it should be, does not load, or fails its self-check.
-            BackendError: the backend is not there.
+            BackendError, StoreError, SelfCheckFailed: it is not, and why.
+            VersionNotFound: the record was withdrawn meanwhile.
         """
-        target = archive.target
-        if target in self._incoming or self.find(target) is not None:
-            raise VersionExists(target.model, target.version)
-        self._incoming.add(target)
-        model_version = self._lifecycle.new(archive, num_workers)
-        is_ready = False
+        self.follow()
+        self._wake.set()
+        limit_seconds = 2 * self._settings.load_timeout_seconds
         try:
-            await self._lifecycle.open(model_version)
-            await self._lifecycle.load(model_version, (await self._control.survey()).get(target))
-            is_ready = True
-        except (StoreError, SelfCheckFailed) as error:
-            raise ArchiveRefused(_reason(error)) from error
-        except BackendError as error:
-            if error.is_outage:
-                raise
-            raise ArchiveRefused(_reason(error)) from error
-        finally:
-            if not is_ready:
-                await self.dismiss(model_version)
-        return model_version
-
-    async def dismiss(self, model_version: ModelVersion) -> None:
-        """Undo `admit`, as far as it came."""
-        try:
-            await self._lifecycle.unload(model_version.target)
-        except BackendError as error:
-            logger.warning("%s could not be unloaded: %s", model_version.target, error)
-        self._lifecycle.forget(model_version)
-        self._incoming.discard(model_version.target)
-
-    def offer(self, model_version: ModelVersion) -> None:
-        """Let requests see an admitted version."""
-        self._incoming.discard(model_version.target)
-        self._show([*self._all(), model_version])
-
-    async def scale(
-        self, model_version: ModelVersion, num_workers: int, record: Callable[[], Awaitable[object]]
-    ) -> None:
-        """Give a version another number of workers, then `record` it; if that fails, the number is what it was.
-
-        Raises:
-            BackendError: the backend does not do it.
-        """
-        async with model_version.moving:
-            before = model_version.num_workers
-            await self._lifecycle.scale(model_version, num_workers)
-            try:
-                await record()
-            except BaseException:
-                await self._lifecycle.scale(model_version, before)
-                raise
-            model_version.num_workers = num_workers  # what is recorded may have been followed meanwhile
+            async with asyncio.timeout(limit_seconds):
+                while True:
+                    version = self.find(target)
+                    if version is None:
+                        raise VersionNotFound(target.model, target.version, [])
+                    if version.is_settled:
+                        return version
+                    await self._news.wait()
+        except TimeoutError as error:
+            raise BackendTimeout(round(limit_seconds * 1000)) from error
 
     async def retired(self, target: Target) -> None:
-        """Return when a version that is wanted no more has answered its requests and is unloaded."""
+        """Return when a version that is not wanted any more has answered its requests and is unloaded."""
         self.follow()
+        self._wake.set()
         if (task := self._retiring.get(target)) is not None:
             await asyncio.shield(task)
 
     def follow(self) -> None:
-        """Have a model_version for every version that is wanted, and begin to let go of the others."""
+        """Create the versions that are recorded, and begin to retire those that are not any more."""
         wanted = {
             Target(model, version): record
             for model, state in self._registry.models.items()
             for version, record in state.wanted.items()
         }
         kept: list[ModelVersion] = []
-        for model_version in self._all():
-            record = wanted.pop(model_version.target, None)
-            if record is None and model_version.target not in self._retiring:
-                self._membership.begin_drain(model_version.target)
-                retiring = asyncio.get_running_loop().create_task(self._retire(model_version))
-                self._retiring[model_version.target] = retiring
-            elif record is not None and not model_version.is_open and model_version.archive != record.archive:
-                wanted[model_version.target] = record  # it was written anew before it could be read
-                continue
-            elif record is not None:
-                model_version.num_workers = record.num_workers or self._settings.workers_per_version
-            kept.append(model_version)
-        new = [
-            self._lifecycle.new(record.archive, record.num_workers)
-            for target, record in wanted.items()
-            if target not in self._incoming and target not in self._retiring
-        ]
+        for version in self._all():
+            record = wanted.get(version.target)
+            if version.target in self._retiring:
+                wanted.pop(version.target, None)  # created anew once this one is gone
+            elif record is None:
+                self._membership.begin_drain(version.target)
+                self._retiring[version.target] = self._task(self._retire(version))
+            elif not version.is_open and version.archive != record.archive and version.target not in self._moves:
+                continue  # the archive was written anew before it could be read
+            else:
+                version.follow(record)
+                del wanted[version.target]
+            kept.append(version)
+        revision = self._registry.revision
+        new = [self._loader.create(record, revision(target.model)) for target, record in wanted.items()]
         self._show([*kept, *new])
-        self._membership.follow(self._registry.models)
+        failed = [each for each in self._all() if each.state == "failed" and self._may_write]
+        failures = [LoadFailure(each.target, revision(each.target.model), each.reason) for each in failed]
+        self._membership.tell(self._registry.models, failures)
+
+    @property
+    def _may_write(self) -> bool:
+        """Return whether this gateway loads, scales and unloads: it owns the workers, or it leads those that share."""
+        return self._settings.backend == "workers" or self._lease.is_held
 
     def _all(self) -> list[ModelVersion]:
-        return [model_version for versions in self.view.model_versions.values() for model_version in versions.values()]
+        return [version for versions in self.view.model_versions.values() for version in versions.values()]
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        for tasks in (self._moves, self._retiring):
+            for target in [target for target, each in tasks.items() if each is task]:
+                del tasks[target]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a version could not be moved; it is tried again", exc_info=error)
+        self._tell()
+        self._wake.set()
+
+    def _tell(self) -> None:
+        """Have those who wait for a version look at it again."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     def _show(self, shown: Sequence[ModelVersion]) -> None:
-        model_versions: dict[str, dict[str, ModelVersion]] = {}
-        for model_version in sorted(shown, key=self._most_traffic_first):
-            model_versions.setdefault(model_version.target.model, {})[model_version.target.version] = model_version
-            if (state := self._registry.models.get(model_version.target.model)) is not None:
-                model_version.metrics.play(state.role(model_version.target.version))
-        self.view = ReconcilerView(model_versions, self.view.waiting_for)
-
-    def _most_traffic_first(self, model_version: ModelVersion) -> tuple[str, float, bool, str]:
-        model, version = model_version.target.model, model_version.target.version
-        state = self._registry.models.get(model)
-        weights = {} if state is None or state.policy is None else state.policy.weights
-        has_label = state is not None and version in state.labels.values()
-        return model, -weights.get(version, 0.0), not has_label, version
-
-    async def _retire(self, model_version: ModelVersion) -> None:
-        """Drain and unload a version; what the backend cannot do now is tried again."""
-        try:
-            await self._lifecycle.drain(model_version)
-            await self._membership.drained(model_version.target, self._registry.revision(model_version.target.model))
-            while True:
-                try:
-                    async with model_version.moving:
-                        await self._lifecycle.unload(model_version.target)
-                    break
-                except BackendError as error:
-                    model_version.reason = f"it is being unregistered, but not unloaded yet: {_reason(error)}"
-                    logger.warning("%s: %s", model_version.target, model_version.reason)
-                    await asyncio.sleep(self._settings.health_interval_seconds)
-            self._show([other for other in self._all() if other is not model_version])
-            self._lifecycle.forget(model_version)
-            logger.info("%s is unloaded", model_version.target)
-        finally:
-            del self._retiring[model_version.target]
+        self.view = ReconcilerView(by_model(shown, self._registry.models), self.view.waiting_for)
 
     async def _keep(self) -> None:
         while True:
+            self._wake.clear()
             try:
                 await self._look()
             except Exception:  # the one task that must survive whatever it meets; the cause is in the log
-                logger.exception("looking after the reconciler failed; it goes on")
-            await asyncio.sleep(self._settings.health_interval_seconds)
+                logger.exception("reconciling failed; it goes on")
+            self._tell()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.health_interval_seconds):
+                    await self._wake.wait()
 
     async def _look(self) -> None:
-        """One round: learn what is wanted, then bring up what is not ready, default first."""
+        """One round: read what is wanted and what the backend has, then begin to move what differs."""
         try:
-            await self._store.look(is_serving=any(model_version.is_open for model_version in self._all()))
+            await self._store.look(is_serving=any(version.is_open for version in self._all()))
+            if not self._lease.is_known:
+                await self._lease.renew()
         except (StoreError, StateUnavailable) as error:
             if not self._all():
-                self._wait_for(_reason(error))
+                self._wait_for(reason_of(error))
                 return
-            if (complaint := _reason(error)) != self._complaint:
+            if (complaint := reason_of(error)) != self._complaint:
                 logger.warning("looking for new archives failed: %s", complaint)
             self._complaint = complaint
         self.follow()
+        moving = set(self._moves)  # the survey may show them as they were before their move ended
         try:
-            registered = await self._control.survey()
+            self._surveyed = await self._control.survey()
         except BackendTimeout as error:
             # A busy server answers late; only one that keeps silent is down.
             self._num_timeouts += 1
@@ -247,48 +216,84 @@ class Reconciler:
             return
         self._num_timeouts = 0
         self._metrics.backend_up.set(1)
-        for model_version in self._all():
-            async with model_version.moving:
-                if model_version.state != "draining":
-                    await self._look_after(model_version, registered.get(model_version.target))
-        unready = [d for d in self._all() if d.state != "ready"]
-        self._wait_for("; ".join(f"{d.target} is {d.state}: {d.reason}" for d in unready))
+        for version in self._all():
+            if version.state != "draining":
+                self._look_after(version, self._surveyed.get(version.target), was_moving=version.target in moving)
+        unready = [each for each in self._all() if each.state != "ready"]
+        self._wait_for("; ".join(f"{each.target} is {each.state}: {each.reason}" for each in unready))
 
     def _backend_is_down(self, error: BackendError) -> None:
         self._metrics.backend_up.set(0)
-        for model_version in self._all():
-            if model_version.state == "draining":
-                continue
-            # What never was up is still waited for; only what was goes missing.
-            model_version.become("waiting" if model_version.state == "waiting" else "unavailable", _reason(error))
-            model_version.metrics.show_workers({})
-        self._wait_for(_reason(error))
+        for version in self._all():
+            if version.state == "waiting":
+                version.wait(reason_of(error), error)
+            elif version.target not in self._moves:
+                version.become_unavailable(reason_of(error), error)
+            version.metrics.show_workers({})
+        self._wait_for(reason_of(error))
 
-    async def _look_after(self, model_version: ModelVersion, status: VersionStatus | None) -> None:
+    def _look_after(self, version: ModelVersion, status: VersionStatus | None, *, was_moving: bool) -> None:
         if status is not None:
-            model_version.show(status)
-            if model_version.state == "ready" and status.num_ready:
-                await self._lifecycle.keep_size(model_version, status)
+            version.observe(status)
+        is_moving = was_moving or version.target in self._moves
+        if version.state == "ready" and status is not None and status.num_ready:
+            if is_moving:
                 return
-            if model_version.state in {"ready", "unavailable"} and not status.num_ready:
-                # The server restarts its workers by itself; until one is back nobody should wait for it.
-                model_version.become("unavailable", f"none of its {status.num_workers_wanted} workers is ready")
-                return
-        if time.monotonic() < model_version.retry_at:
-            return
+            if status.num_workers_wanted == version.num_workers <= status.num_ready:
+                self._loader.use_workers(version, version.num_workers)
+            elif status.num_workers_wanted != version.num_workers and self._may_write and version.may_scale:
+                logger.warning("%s has %d workers", version.target, status.num_workers_wanted)
+                self._moves[version.target] = self._task(self._loader.scale(version))
+        elif version.state in {"ready", "unavailable"} and status is not None and not status.num_ready:
+            # The server restarts its workers by itself; until one is back requests are refused at once.
+            if not was_moving:
+                version.become_unavailable(f"none of its {status.num_workers_wanted} workers is ready")
+        elif not is_moving and version.may_load and self._is_its_turn(version):
+            reason = self._membership.failure(version.target, version.revision)
+            work = self._loader.bring_up(version, status, may_write=self._may_write, leader_failed=reason)
+            self._moves[version.target] = self._task(work)
+
+    def _is_its_turn(self, version: ModelVersion) -> bool:
+        """Return whether a version may load: at the start, those with traffic come before those without."""
+        models = self._registry.models
+        return weight(version, models) > 0 or all(each.has_settled for each in self._all() if weight(each, models) > 0)
+
+    async def _retire(self, version: ModelVersion) -> None:
+        """Drain a version and have it unloaded, unless it is wanted again meanwhile."""
+        target = version.target
+        if (move := self._moves.get(target)) is not None:
+            await asyncio.wait({move})
+        await version.drain(self._settings.drain_seconds)
+        self._membership.end_drain(target)
+        while not self._is_wanted(target):
+            if self._may_write:
+                await self._membership.until_free(target, self._registry.revision(target.model))
+                if await self._is_unloaded(version):
+                    break
+                await asyncio.sleep(self._settings.health_interval_seconds)
+            elif target not in self._surveyed:
+                break
+            else:
+                await self._news.wait()
+        self._show([other for other in self._all() if other is not version])
+        self._loader.forget(version)
+        logger.info("%s is unloaded", target)
+
+    def _is_wanted(self, target: Target) -> bool:
+        state = self._registry.models.get(target.model)
+        return state is not None and target.version in state.wanted
+
+    async def _is_unloaded(self, version: ModelVersion) -> bool:
+        """Have the backend unload a version, if it has it; return whether it did."""
         try:
-            if not model_version.is_open:
-                await self._lifecycle.open(model_version)
-            self._wait_for(f"{model_version.target} is loading")
-            await self._lifecycle.load(model_version, status)
-        except (StoreError, BackendError, SelfCheckFailed) as error:
-            self._lifecycle.failed(model_version, _reason(error))
+            if version.target in await self._control.survey() and not self._is_wanted(version.target):
+                await self._control.unload(version.target)
+        except BackendError as error:
+            version.delay_unload(reason_of(error))
+            return False
+        return True
 
     def _wait_for(self, reason: str) -> None:
         if reason != self.view.waiting_for:
             logger.info("waiting for: %s" if reason else "every version is ready%s", reason)
             self.view = ReconcilerView(self.view.model_versions, reason)
-
-
-def _reason(error: Exception) -> str:
-    return str(error).rstrip(".")  # it becomes part of a sentence

@@ -81,7 +81,7 @@ class Shadows:
         self._deadline_ms = deadline_ms
         self._deadlines = Deadlines()
         self._random = random.Random()  # noqa: S311 - a choice of samples is no secret
-        self._lanes: dict[tuple[Target, Target], _ShadowStream] = {}
+        self._streams: dict[tuple[Target, Target], _ShadowStream] = {}
 
     def chosen(self, primary: ModelVersion) -> Sequence[ModelVersion]:
         """Return the versions that get a copy of a request that `primary` is to answer."""
@@ -104,27 +104,33 @@ class Shadows:
     def copy(self, copied: MirroredRequest, shadows: Sequence[ModelVersion]) -> None:
         """Have a copy of an answered request sent to each of `shadows`, when that harms nobody."""
         for shadow in shadows:
-            self._lane(copied.primary, shadow).add(copied)
+            self._stream(copied.primary, shadow).add(copied)
 
     def between(self, model: str, primary: str, shadow: str) -> Comparison | None:
         """Return what came of the copies that one version got of another's requests."""
-        lane = self._lanes.get((Target(model, primary), Target(model, shadow)))
-        return None if lane is None else lane.comparison
+        stream = self._streams.get((Target(model, primary), Target(model, shadow)))
+        return None if stream is None else stream.comparison
 
     def report(self, model: str) -> Sequence[Comparison]:
         """Return the comparisons of a model's versions."""
-        return [lane.comparison for (primary, _), lane in self._lanes.items() if primary.model == model]
+        return [stream.comparison for (primary, _), stream in self._streams.items() if primary.model == model]
 
-    def _lane(self, primary: ModelVersion, shadow: ModelVersion) -> "_ShadowStream":
+    def forget_unloaded(self) -> None:
+        """Drop the comparisons and waiting copies of versions that are not served any more."""
+        self._streams = {key: stream for key, stream in self._streams.items() if self._is_served(stream)}
+
+    def _stream(self, primary: ModelVersion, shadow: ModelVersion) -> "_ShadowStream":
         key = primary.target, shadow.target
-        lane = self._lanes.get(key)
-        if lane is None or lane.primary is not primary or lane.shadow is not shadow:  # one of them was loaded anew
-            comparison = Comparison(primary.target.version, shadow.target.version) if lane is None else lane.comparison
+        stream = self._streams.get(key)
+        if stream is None or not self._is_served(stream):
+            comparison = Comparison(primary.target.version, shadow.target.version)
             metrics = ShadowMetrics(self._metrics, shadow.target, primary.target.version)
-            lane = self._lanes[key] = _ShadowStream(
-                primary, shadow, comparison, metrics, self._deadlines, self._deadline_ms
-            )
-        return lane
+            stream = _ShadowStream(primary, shadow, comparison, metrics, self._deadlines, self._deadline_ms)
+            self._streams[key] = stream
+        return stream
+
+    def _is_served(self, stream: "_ShadowStream") -> bool:
+        return all(self._reconciler.find(each.target) is each for each in (stream.primary, stream.shadow))
 
 
 class _ShadowStream:

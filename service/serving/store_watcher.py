@@ -1,4 +1,4 @@
-"""What the model store offers, turned into what is wanted."""
+"""What the model store offers, recorded as wanted."""
 
 import asyncio
 import math
@@ -9,9 +9,10 @@ from functools import partial
 from typing import Literal
 
 from service.config.settings import Settings
-from service.domain.archive import Archive, Catalog, StoreError, read_catalog
+from service.domain.archive import Archive, Catalog, StoreError
 from service.domain.model_state import Entry, ModelState, VersionRecord
 from service.domain.traffic import Policy
+from service.persistence.model_store import read_catalog
 from service.persistence.registry import Registry
 
 StorePolicy = Literal["latest", "all", "specific"]
@@ -27,8 +28,8 @@ def offered(catalog: Catalog, model: str, policy: StorePolicy) -> list[Archive]:
 def noticed(state: ModelState, archives: Sequence[Archive], *, may_replace: bool) -> ModelState:
     """Return the state with the archives registered; all traffic of a model without any goes to the first of them.
 
-    A version that was unregistered stays so. `may_replace` lets the archive of a known version be another one than it
-    was, as when a model store was made anew; while one is served, that is nobody's wish.
+    An unregistered version stays unregistered. With `may_replace`, the archive of a known version may differ from the
+    recorded one, as when a model store was made anew. While a version is served, its archive never changes.
     """
     versions = dict(state.versions)
     for archive in archives:
@@ -44,7 +45,7 @@ def noticed(state: ModelState, archives: Sequence[Archive], *, may_replace: bool
 
 
 class ModelStoreWatcher:
-    """Looks into the model store when the gateway starts, then as often as the settings say, and registers the new."""
+    """Reads the model store at start and as often as the settings say, and registers new archives."""
 
     def __init__(self, settings: Settings, registry: Registry) -> None:
         self._settings = settings
@@ -52,7 +53,7 @@ class ModelStoreWatcher:
         self._next_look = 0.0  # time.monotonic()
 
     async def look(self, *, is_serving: bool) -> None:
-        """Look, if it is time, which it always is while nothing can be served.
+        """Read the store if it is time; while nothing can be served, it always is.
 
         Raises:
             StoreError: the store has nothing to serve, or cannot be read.

@@ -1,138 +1,164 @@
-"""What happens to one version: its archive is opened, loaded and checked, it is scaled, drained and unloaded."""
+"""The steps that make a version ready: open its archive, load it, compare its answers with its contract."""
 
 import asyncio
 import logging
-import time
-from contextlib import suppress
+from collections.abc import Sequence
 
 from service.batching.batcher import Batcher
 from service.batching.queue import BatchLimits
 from service.config.settings import Settings
-from service.domain.archive import Archive, open_archive
-from service.domain.backend import Backend, ModelControl, Target, VersionStatus
-from service.domain.contract import Contract
-from service.errors.gateway import BackendError
+from service.domain.archive import StoreError
+from service.domain.backend import Backend, BatchOptions, ItemError, ModelControl, ProbabilityVector, VersionStatus
+from service.domain.model_state import VersionRecord
+from service.errors.gateway import AlreadyRegistered, BackendError, BackendFailed
 from service.monitoring.drift import DriftLimits
 from service.monitoring.drift_monitor import DriftMonitor
+from service.persistence.model_store import open_archive
 from service.serving.model_version import ModelVersion
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import DriftMetrics, VersionMetrics
 
 logger = logging.getLogger(__name__)
 
-LONGEST_RETRY_SECONDS = 60.0
+
+class SelfCheckFailed(Exception):
+    """A loaded version does not give the answers that its contract promises."""
 
 
-class Lifecycle:
-    """Makes model_versions and moves them through their states, by way of the backend."""
+class VersionLoader:
+    """Creates versions and brings them up by way of the backend."""
 
     def __init__(self, settings: Settings, backend: Backend, control: ModelControl, metrics: Metrics) -> None:
         self._settings = settings
         self._backend = backend
         self._control = control
         self._metrics = metrics
+        self._opening = asyncio.Lock()  # one archive at a time, in the order in which they are to be loaded
 
-    def new(self, archive: Archive, num_workers: int | None) -> ModelVersion:
-        """Return a model_version of which nothing has been done yet; None takes as many workers as the settings say."""
-        metrics = VersionMetrics(self._metrics, archive.target)
-        batcher = Batcher(archive.target, self._backend, _limits(self._settings), metrics)
+    def create(self, record: VersionRecord, revision: int) -> ModelVersion:
+        """Return a version of which nothing has been done yet."""
+        metrics = VersionMetrics(self._metrics, record.archive.target)
+        batcher = Batcher(record.archive.target, self._backend, _limits(self._settings), metrics)
         metrics.watch(batcher.gauges)
-        unknown = Contract.unknown(archive.model, archive.version)
-        return ModelVersion(archive, unknown, batcher, metrics, num_workers or self._settings.workers_per_version)
+        return ModelVersion(record, revision, self._settings.workers_per_version, batcher, metrics)
 
-    async def open(self, model_version: ModelVersion) -> None:
+    async def open(self, version: ModelVersion) -> None:
         """Read the archive's contract.
 
         Raises:
             StoreError: it is not the archive that the manifest promises.
         """
-        archive = model_version.archive
-        model_version.contract = await asyncio.to_thread(open_archive, self._settings.model_store, archive)
-        precision = str(model_version.contract.document.get("precision", ""))
-        model_version.metrics.info.info({"precision": precision, "sha256": archive.sha256})
-        self._watch(model_version)
-
-    async def load(self, model_version: ModelVersion, status: VersionStatus | None) -> None:
-        """Have the version loaded and checked; `status` is what the backend has of it now.
-
-        Raises:
-            BackendError, SelfCheckFailed: it is not ready after all.
-        """
-        started = time.monotonic()
-        model_version.become(
-            "loading", f"the model server loads {model_version.archive.file}, then its answers are checked"
-        )
-        timeout_seconds = self._settings.backend_timeout_ms / 1000
-        await model_version.bring_up(self._control, self._backend, status, timeout_seconds=timeout_seconds)
-        model_version.metrics.load_seconds.set(time.monotonic() - started)
-        model_version.num_failures = 0
-        model_version.become("ready")
-        # Others may take minutes to load before the next round would show its workers.
-        with suppress(BackendError):
-            if (now := (await self._control.survey()).get(model_version.target)) is not None:
-                model_version.show(now)
-
-    def failed(self, model_version: ModelVersion, reason: str) -> None:
-        """Take in that opening or loading failed, and how long to leave it alone."""
-        model_version.retry_at = time.monotonic() + min(2.0**model_version.num_failures, LONGEST_RETRY_SECONDS)
-        model_version.num_failures += 1
-        model_version.become("failed", reason)
-
-    async def scale(self, model_version: ModelVersion, num_workers: int) -> None:
-        """Give the version another number of workers.
-
-        Raises:
-            BackendError: the backend does not do it.
-        """
-        await self._control.scale(model_version.target, num_workers)
-        model_version.num_workers = num_workers
-        model_version.use(num_workers, self._backend)
-
-    async def keep_size(self, model_version: ModelVersion, status: VersionStatus) -> None:
-        """Undo what somebody else did to the number of workers, once in a while: they may do it again."""
-        now = time.monotonic()
-        if status.num_workers_wanted == model_version.num_workers:
-            if model_version.num_workers_used != model_version.num_workers:  # another gateway has scaled it
-                model_version.use(model_version.num_workers, self._backend)
-        elif now >= model_version.resize_at:
-            model_version.resize_at = now + LONGEST_RETRY_SECONDS
-            found, wanted = status.num_workers_wanted, model_version.num_workers
-            logger.warning("%s has %d workers; wanted are %d", model_version.target, found, wanted)
-            try:
-                await self.scale(model_version, wanted)
-            except BackendError as error:
-                logger.warning("%s cannot be scaled: %s", model_version.target, error)
-
-    async def drain(self, model_version: ModelVersion) -> None:
-        """Answer what was let in, and let nothing more in."""
-        await model_version.drain(self._settings.drain_seconds)
-
-    async def unload(self, target: Target) -> None:
-        """Have the backend forget a version, if it has it.
-
-        Raises:
-            BackendError: the backend does not do it.
-        """
-        if target in await self._control.survey():
-            await self._control.unload(target)
-
-    def forget(self, model_version: ModelVersion) -> None:
-        """Take back what a version that is gone has among the metrics."""
-        if model_version.quality is not None:
-            model_version.quality.close()
-        self._metrics.forget(model_version.target)
-
-    def _watch(self, model_version: ModelVersion) -> None:
-        """Have the version's answers compared with what its contract promises."""
-        settings, target, contract = self._settings, model_version.target, model_version.contract
+        settings, archive = self._settings, version.archive
+        async with self._opening:
+            contract = await asyncio.to_thread(open_archive, settings.model_store, archive)
+        precision = str(contract.document.get("precision", ""))
+        version.metrics.info.info({"precision": precision, "sha256": archive.sha256})
         limits = DriftLimits(
             settings.drift_window_items, settings.drift_class_threshold, settings.drift_confidence_threshold
         )
-        metrics = DriftMetrics(self._metrics, target, contract.classes)
-        model_version.quality = DriftMonitor(target, contract, limits, metrics)
-        model_version.batcher.observe_answers(model_version.quality.take)
+        metrics = DriftMetrics(self._metrics, version.target, contract.classes)
+        version.open(contract, DriftMonitor(version.target, contract, limits, metrics))
         if contract.reference is None:
-            logger.info("%s: its contract has no reference, so drift is not measured", target)
+            logger.info("%s: its contract has no reference, so drift is not measured", version.target)
+
+    async def bring_up(
+        self, version: ModelVersion, status: VersionStatus | None, *, may_write: bool, leader_failed: str
+    ) -> None:
+        """Have a version loaded and checked; `status` is what the backend has of it now.
+
+        Without `may_write` the leading gateway loads it, and `leader_failed` says why that failed, if it has.
+        """
+        try:
+            if not version.is_open:
+                await self.open(version)
+            is_starting = status is not None and not status.num_ready
+            if is_starting and (not may_write or version.seconds_unready < self._settings.load_timeout_seconds):
+                # Another gateway loads it, or this one did before it was restarted.
+                version.start_loading("the model server starts its workers")
+            elif status is None and not may_write:
+                if leader_failed:
+                    raise BackendFailed(leader_failed)
+                version.wait("the leading gateway has not loaded it yet")
+            else:
+                await self._load(version, status, may_write=may_write)
+        except AlreadyRegistered:
+            version.start_loading("another gateway loads it")
+        except (StoreError, BackendError, SelfCheckFailed) as error:
+            version.fail(error, reason_of(error))
+
+    async def _load(self, version: ModelVersion, status: VersionStatus | None, *, may_write: bool) -> None:
+        """Have the backend hold this archive with its workers, and check its answers."""
+        version.start_loading(f"the model server loads {version.archive.file}, then its answers are checked")
+        if may_write and status is not None and not (status.num_ready and await self._is_this_archive(version)):
+            logger.warning("%s is registered without a ready worker or from another archive; replaced", version.target)
+            await self._control.unload(version.target)
+            status = None
+        num_workers = version.num_workers
+        if may_write and status is None:
+            await self._control.load(version.target, version.archive.file, num_workers)
+        elif may_write and status is not None and status.num_workers_wanted != num_workers:
+            await self._control.scale(version.target, num_workers)
+        if not await self._is_this_archive(version):
+            if not may_write:
+                version.wait("the model server has another archive of it, which the leading gateway replaces")
+                return
+            raise SelfCheckFailed("the model server loaded another archive than the manifest names")
+        await self._self_check(version)
+        self.use_workers(version, num_workers)
+        version.become_ready()
+
+    async def scale(self, version: ModelVersion) -> None:
+        """Give a version its recorded number of workers."""
+        num_workers = version.num_workers
+        version.start_scaling()
+        try:
+            await self._control.scale(version.target, num_workers)
+        except BackendError as error:
+            version.fail_scaling(error)
+        else:
+            self.use_workers(version, num_workers)
+
+    def use_workers(self, version: ModelVersion, num_workers: int) -> None:
+        """Have as many batches in flight as keep this many workers busy."""
+        version.use_workers(num_workers, self._backend.num_slots(num_workers))
+
+    def forget(self, version: ModelVersion) -> None:
+        """Remove a version that is gone from the metrics."""
+        if version.quality is not None:
+            version.quality.close()
+        self._metrics.forget(version.target)
+
+    async def _is_this_archive(self, version: ModelVersion) -> bool:
+        described = await self._control.contract(version.target)
+        return all(described.get(key) == value for key, value in version.contract.document.items())
+
+    async def _self_check(self, version: ModelVersion) -> None:
+        options, contract = BatchOptions(top_k=1, probabilities=True), version.contract
+        timeout_seconds = self._settings.backend_timeout_ms / 1000
+        for number, case in enumerate(contract.self_check):
+            answer = await self._backend.predict(version.target, [case.image], options, timeout_seconds)
+            match answer.results:
+                case [ProbabilityVector(probabilities)]:
+                    difference = _max_abs_difference(probabilities, case.probabilities)
+                    if not difference <= contract.tolerance:  # a NaN fails too
+                        raise SelfCheckFailed(
+                            f"self-check case {number} is off by {difference:.3g}, allowed {contract.tolerance:.3g}"
+                        )
+                case [ItemError(code, message)]:
+                    raise SelfCheckFailed(f"self-check case {number}: {code}: {message}")
+                case _:
+                    raise SelfCheckFailed(f"self-check case {number}: no probabilities in {answer.results}")
+
+
+def reason_of(error: Exception) -> str:
+    """Return an error's message as part of a sentence."""
+    return str(error).rstrip(".")
+
+
+def _max_abs_difference(a: Sequence[float], b: Sequence[float]) -> float:
+    if len(a) != len(b):
+        return float("inf")
+    return max(abs(x - y) for x, y in zip(a, b, strict=True))
 
 
 def _limits(settings: Settings) -> BatchLimits:

@@ -14,10 +14,10 @@ import pytest
 from PIL import Image, ImageFilter
 
 from service.config.settings import Settings
-from service.domain.archive import open_archive, read_catalog
 from service.domain.contract import Reference
 from service.monitoring.answer_window import AnswerWindow, TopClass
 from service.monitoring.drift import Drift, DriftLimits
+from service.persistence.model_store import open_archive, read_catalog
 from tests.digits import inverted, png
 from tests.gateway import GatewayProcess
 from tests.stack import Trained, gateway_of_workers

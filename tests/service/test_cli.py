@@ -1,5 +1,6 @@
 """The operator's verbs against a gateway, as processes of their own."""
 
+import argparse
 import asyncio
 import gzip
 import json
@@ -8,8 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from service.cli.commands import add_verbs
+from service.cli.gateway import Gateway
 from tests.fake_backend import make_profile, make_trace
 from tests.gateway import Rig, running_gateway
 
@@ -98,3 +102,24 @@ async def test_a_profile_is_a_table_and_a_file(tmp_path: Path) -> None:
         assert (await documents(rig, *ask))["num_batches"] == 2
         nowhere = await torchgate(rig, *ask, "--trace", str(tmp_path / "no" / "folder"), status=1)
         assert "cannot be written" in nowhere
+
+
+async def test_the_split_is_based_on_the_state_that_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the command's calls somebody else changes the sticky header."""
+    revisions = iter(range(1, 9))
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT":
+            return httpx.Response(200, json={"if_match": request.headers["If-Match"], **json.loads(request.content)})
+        revision = next(revisions)
+        return httpx.Response(200, json={"sticky_header": f"x-{revision}"}, headers={"ETag": f'"{revision}"'})
+
+    gateway = Gateway("http://gateway", None, "")
+    monkeypatch.setattr(
+        gateway, "_client", httpx.Client(base_url="http://gateway", transport=httpx.MockTransport(answer))
+    )
+    parser = argparse.ArgumentParser()
+    add_verbs(parser.add_subparsers())
+    options = parser.parse_args(["traffic", "set", "digits", "1.0=100"])
+    sent = options.call(gateway, options)
+    assert (sent["sticky_header"], sent["if_match"]) == ("x-1", '"1"')

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from service.admin import rollout_controller
 from service.domain.backend import Target
 from service.errors.gateway import BackendFailed
+from service.persistence import lease
 from tests.fake_backend import FakeControl
 from tests.gateway import Rig, running_gateway
 from tests.postgres import running_postgres
@@ -34,7 +35,7 @@ def server() -> Iterator[str]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'shared.db'}"
+        return sqlite(tmp_path)
     import psycopg  # noqa: PLC0415
 
     url: str = request.getfixturevalue("server")
@@ -50,8 +51,17 @@ async def two(tmp_path: Path, database: str, **options: Any) -> AsyncIterator[tu
     store = tmp_path / "store"
     control = FakeControl(make_store(store, VERSIONS))
     options = {"model_store": store, "model_store_policy": "all", "database_url": database, **options}
+    if options["model_store_policy"] == "specific":
+        options["wait_until_ready"] = False
     async with running_gateway(tmp_path, (), control=control, **options) as first, AsyncExitStack() as stack:
         second = await stack.enter_async_context(running_gateway(tmp_path, (), control=control, **options))
+        if options["model_store_policy"] == "specific":
+            for rig in (first, second):
+                await rig.until_reason("TORCHGATE_MODEL_STORE_POLICY")
+            body = {"file": "digits-1.0.mar"}
+            assert (await first.client.post("/models/digits/versions", json=body)).status_code == 201
+            for rig in (first, second):
+                await rig.until_state("1.0", "ready")
         for rig in (first, second):
             await rig.until_every_version_is_ready()
         await put(first, {"1.0": 100})
@@ -135,7 +145,8 @@ async def test_one_drives_a_rollout_on_the_counts_of_both(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollout_controller, "TICK_SECONDS", 0.02)
-    monkeypatch.setattr(rollout_controller, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.5)
     async with two(tmp_path, database) as (first, second, _):
         second.backend.failing[NEW] = BackendFailed("the handler raised")  # which the first one does not see
         body = {"version": "1.1", "steps": [50, 100], "min_requests": 100_000, "shadow_percent": 0}
@@ -153,7 +164,8 @@ async def test_another_one_drives_when_the_driver_is_gone(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollout_controller, "TICK_SECONDS", 0.02)
-    monkeypatch.setattr(rollout_controller, "LEASE_SECONDS", 0.2)
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.2)
     async with two(tmp_path, database) as (first, second, stack):
         body = {"version": "1.1", "steps": [50, 100], "min_requests": 20, "min_seconds": 0.5, "shadow_percent": 0}
         assert (await second.client.post("/models/digits/rollouts", json=body)).status_code == 201
@@ -176,3 +188,105 @@ async def test_a_database_that_goes_away_stops_changes_and_nothing_else(tmp_path
         assert (await rig.client.get("/readyz")).status_code == 200
     finally:
         await stopped.__aexit__(None, None, None)
+
+
+async def test_a_scale_is_not_undone_by_the_other_gateway(tmp_path: Path) -> None:
+    async with two(tmp_path, sqlite(tmp_path)) as rigs:
+        for number, rig in enumerate(rigs[:2]):
+            finished = rig.control.hold(NEW)
+            path = "/models/digits/versions/1.1"
+            scaling = asyncio.create_task(rig.client.patch(path, json={"num_workers": 3 + number}))
+            await until_registered(rig.control, 3 + number)
+            await until_surveyed(rig.control, 20)
+            assert rig.control.registered[NEW] == 3 + number
+            finished.set()
+            assert (await scaling).json()["num_workers"] == 3 + number
+            await until_surveyed(rig.control, 20)
+            assert rig.control.calls.count(("scale", NEW)) == 1 + number
+
+
+async def test_a_repeated_register_leaves_the_version_where_it_is(tmp_path: Path) -> None:
+    async with two(tmp_path, sqlite(tmp_path), model_store_policy="specific") as (
+        first,
+        second,
+        _,
+    ):
+        finished, body = first.control.hold(NEW), {"file": "digits-1.1.mar"}
+        registering = asyncio.create_task(first.client.post("/models/digits/versions", json=body))
+        await until_registered(first.control, 1)
+        repeated = asyncio.create_task(second.client.post("/models/digits/versions", json=body))
+        await until_surveyed(first.control, 20)
+        finished.set()
+        assert {(await registering).status_code, (await repeated).status_code} == {201, 409}
+        assert ("unload", NEW) not in first.control.calls
+        await second.until_state("1.1", "ready")
+
+
+async def test_a_load_that_lasts_long_is_waited_for(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    control = FakeControl(make_store(store, VERSIONS[:1]))
+    finished = control.hold(NEW)
+    options: dict[str, Any] = {"model_store": store, "database_url": sqlite(tmp_path), "wait_until_ready": False}
+    async with (
+        running_gateway(tmp_path, (), control=control, **options) as first,
+        running_gateway(tmp_path, (), control=control, **options) as second,
+    ):
+        await until_registered(control, 1)
+        started = time.monotonic()
+        await until(lambda: time.monotonic() > started + 1)  # many looks of both
+        finished.set()
+        for rig in (first, second):
+            await rig.until_ready()
+        assert control.calls == [("load", NEW)]
+
+
+async def test_a_load_that_fails_is_refused_by_whichever_gateway_was_asked(tmp_path: Path) -> None:
+    async with two(tmp_path, sqlite(tmp_path), model_store_policy="specific") as rigs:
+        for rig in rigs[:2]:
+            rig.control.load_fails_with = BackendFailed("HTTP 500: workers died")
+            answer = await rig.client.post("/models/digits/versions", json={"file": "digits-1.1.mar"})
+            assert (answer.status_code, answer.json()["code"]) == (422, "archive_refused")
+            assert "workers died" in answer.json()["detail"]
+            await until_versions(rigs[:2], {"1.0": "ready"})
+
+
+async def test_one_gateway_alone_changes_the_model_server(tmp_path: Path) -> None:
+    async with two(tmp_path, sqlite(tmp_path)) as (first, second, stack):
+        assert len(first.control.calls) == 2
+        first.control.registered.clear()  # the server restarts
+        for rig in (first, second):
+            await until_versions([rig], {"1.0": "ready", "1.1": "ready"}, first.control, num_loads=4)
+        assert Counter(first.control.calls) == {("load", NEW): 2, ("load", Target("digits", "1.0")): 2}
+        await stack.aclose()
+        assert (await first.client.patch("/models/digits/versions/1.1", json={"num_workers": 2})).status_code == 200
+
+
+def sqlite(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'shared.db'}"
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():
+            await asyncio.sleep(0.005)
+
+
+async def until_registered(control: FakeControl, num_workers: int) -> None:
+    await until(lambda: control.registered.get(NEW) == num_workers)
+
+
+async def until_surveyed(control: FakeControl, num_times: int) -> None:
+    """Return when the gateways have looked at the model server so many times more."""
+    num_surveys = control.num_surveys + num_times
+    await until(lambda: control.num_surveys >= num_surveys)
+
+
+async def until_versions(
+    rigs: Sequence[Rig], states: dict[str, str], control: FakeControl | None = None, num_loads: int = 0
+) -> None:
+    async with asyncio.timeout(10):
+        for rig in rigs:
+            while await rig.states() != states or (
+                control is not None and [name for name, _ in control.calls].count("load") < num_loads
+            ):
+                await asyncio.sleep(0.005)

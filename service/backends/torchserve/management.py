@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -15,6 +15,10 @@ from service.errors.gateway import AlreadyRegistered, BackendFailed, BackendTime
 SHORT_TIMEOUT_SECONDS = 5.0
 # A busy TorchServe now and then interrupts itself while it ends a version's workers, answers 500 and keeps the version.
 UNLOAD_ATTEMPTS = 3
+
+
+class _NotRegistered(BackendUnavailable):
+    """TorchServe answers, but has no such model or version."""
 
 
 class TorchServeControl:
@@ -40,12 +44,20 @@ class TorchServeControl:
             if "nextPageToken" not in listing:
                 break
             page["next_page_token"] = int(listing["nextPageToken"])
-        described = await asyncio.gather(*(self._call("GET", f"/models/{name}/all") for name in names))
+        described = await asyncio.gather(*(self._describe(name) for name in names))
         return {
             Target(version["modelName"], version["modelVersion"]): _status(version)
             for versions in described
             for version in versions
         }
+
+    async def _describe(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """Return a model's versions; none if it was unregistered after it was listed."""
+        try:
+            versions: Sequence[Mapping[str, Any]] = await self._call("GET", f"/models/{name}/all")
+        except _NotRegistered:
+            return ()
+        return versions
 
     async def load(self, target: Target, file: str, num_workers: int) -> None:
         """Register `file` of the model store and wait until its workers have loaded it.
@@ -117,7 +129,7 @@ class TorchServeControl:
         if response.is_error:
             text = " ".join(response.text.split())[:300]
             if response.status_code == 404:
-                raise BackendUnavailable(text)
+                raise _NotRegistered(text)
             if response.status_code == 409:
                 raise AlreadyRegistered(text)
             raise BackendFailed(f"{method} {path}: HTTP {response.status_code}: {text}")

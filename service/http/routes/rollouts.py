@@ -11,8 +11,8 @@ from service.domain.rollout import GUARDS, Progress, Rollout, RolloutSpec, sampl
 from service.http.admin_route import asked
 from service.http.problems import problem_responses
 from service.http.schemas.admin import GuardInfo, RolloutChange, RolloutInfo, RolloutList
-from service.persistence.ledger import Ledger
 from service.persistence.registry import Registry
+from service.persistence.rollout_store import RolloutStore
 
 POST = problem_responses(401, 403, 404, 409, 412, 422, 503)
 
@@ -51,7 +51,7 @@ def rollout_routes(route_class: type[APIRoute], operations: RolloutOperations, l
     return routes
 
 
-def rollout_views(operations: RolloutOperations, registry: Registry, ledger: Ledger) -> APIRouter:
+def rollout_views(operations: RolloutOperations, registry: Registry, store: RolloutStore) -> APIRouter:
     """Return the routes that show rollouts."""
     routes = APIRouter(tags=["rollouts"])
 
@@ -64,7 +64,7 @@ def rollout_views(operations: RolloutOperations, registry: Registry, ledger: Led
     async def rollout(model: str, rollout: int) -> RolloutInfo:
         """Show a rollout, how far it has come, and what its guards have seen."""
         found = operations.find(model, rollout)
-        progress = await to_thread(ledger.progress, model, rollout) if found.is_active else None
+        progress = await to_thread(store.progress, model, rollout) if found.is_active else None
         return rollout_info(found, progress)
 
     return routes

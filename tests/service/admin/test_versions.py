@@ -16,7 +16,8 @@ from service.config.settings import Settings
 from service.domain.backend import Target
 from service.errors.gateway import GatewayError, NotReady
 from service.persistence.database import Database
-from service.persistence.ledger import Ledger
+from service.persistence.heartbeats import HeartbeatStore
+from service.persistence.lease import Lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
 from service.persistence.state_store import StateStore
@@ -41,8 +42,8 @@ class Gate:
         made = Settings(drain_seconds=1, model_store_policy="all", **options)
         database = Database(made.state_url)
         self.registry = Registry(StateStore(database, "test"), 0.01, PolicyMetrics(Metrics()))
-        membership = Membership(Ledger(database, "test"), "test")
-        self.reconciler = Reconciler(made, FakeBackend(), self.control, self.registry, membership, Metrics())
+        membership, lease = Membership(HeartbeatStore(database, "test")), Lease(database, "test")
+        self.reconciler = Reconciler(made, FakeBackend(), self.control, self.registry, membership, lease, Metrics())
         self.router = Router(self.reconciler, self.registry, None)
         self.operations = Operations(made, self.reconciler, self.registry)
 

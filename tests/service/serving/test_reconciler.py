@@ -8,7 +8,6 @@ import pytest
 
 from service.domain.backend import Target
 from service.errors.gateway import AlreadyRegistered, BackendFailed, BackendTimeout, BackendUnavailable
-from service.serving import model_version
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.gateway import running_gateway
 
@@ -220,7 +219,7 @@ async def test_who_comes_second_with_a_load_waits_for_the_first(tmp_path: Path) 
         assert rig.control.calls == []
 
 
-async def test_what_nobody_brings_up_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_nobody_brings_up_within_the_load_timeout_is_replaced(tmp_path: Path) -> None:
     def dead(_: FakeBackend, control: FakeControl) -> None:
         control.registered = {DIGITS: 1}
         control.num_ready_of[DIGITS] = 0
@@ -232,6 +231,36 @@ async def test_what_nobody_brings_up_is_replaced(tmp_path: Path, monkeypatch: py
 
         control.unload = alive_again  # type: ignore[method-assign]
 
-    monkeypatch.setattr(model_version, "PATIENCE_SECONDS", 0.1)
-    async with running_gateway(tmp_path, prepare=dead) as rig:
+    async with running_gateway(tmp_path, prepare=dead, load_timeout_seconds=0.3) as rig:
         assert rig.control.calls[:2] == [("unload", DIGITS), ("load", DIGITS)]
+
+
+async def test_a_slow_load_does_not_keep_others_from_being_watched(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, (("digits", "1.0", "fp32"), ("digits", "1.1", "fp32"))) as rig:
+        finished = rig.control.hold(DIGITS)
+        body = {"file": "digits-1.0.mar"}
+        registering = asyncio.create_task(rig.client.post("/models/digits/versions", json=body))
+        async with asyncio.timeout(10):
+            while DIGITS not in rig.control.registered:
+                await asyncio.sleep(0.005)
+        rig.control.num_ready_of[Target("digits", "1.1")] = 0
+        await rig.until_state("1.1", "unavailable")
+        rig.control.num_ready_of.clear()
+        await rig.until_state("1.1", "ready")
+        assert not registering.done()
+        finished.set()
+        assert (await registering).status_code == 201
+
+
+async def test_a_slow_first_load_does_not_keep_others_from_being_watched(tmp_path: Path) -> None:
+    finished: list[asyncio.Event] = []
+
+    def slow(_: FakeBackend, control: FakeControl) -> None:
+        finished.append(control.hold(INT8))
+
+    async with running_gateway(tmp_path, prepare=slow, wait_until_ready=False) as rig:
+        await rig.until_state("1.0-int8-dynamic", "loading")
+        rig.control.num_ready_of[DIGITS] = 0
+        await rig.until_state("1.0", "unavailable")
+        finished[0].set()
+        await rig.until_state("1.0-int8-dynamic", "ready")

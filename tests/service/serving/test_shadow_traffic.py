@@ -1,7 +1,9 @@
 """Copies of requests go to versions that are watched; callers see nothing of it."""
 
 import asyncio
+import gc
 import time
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from service.domain.backend import Target
 from service.errors.gateway import BackendFailed
 from service.serving import shadow_traffic
+from service.serving.model_version import ModelVersion
 from service.serving.shadow_traffic import BUSY_SHARE, MOST_CREDIT_SECONDS, MOST_WAITING
 from tests.gateway import Rig, running_gateway
 
@@ -154,3 +157,25 @@ async def test_a_share_is_a_share(tmp_path: Path, percent: float) -> None:
         body = {"weights": {"1.0": 100}, "shadows": {"1.0": percent}}
         answer = await rig.client.put("/models/digits/traffic", json=body, headers={"If-Match": "*"})
         assert (answer.status_code, answer.json()["code"]) == (422, "traffic_invalid")
+
+
+async def test_nothing_is_kept_of_a_version_that_is_gone(tmp_path: Path) -> None:
+    async with shadowed(tmp_path) as rig:
+        gone = weakref.ref(await copied_to(rig))
+        put = await rig.client.put("/models/digits/traffic", json={"weights": {"1.0": 100}}, headers={"If-Match": "*"})
+        assert put.status_code == 200
+        assert (await rig.client.delete(f"/models/digits/versions/{SHADOW.version}")).status_code == 204
+        async with asyncio.timeout(10):
+            while gone() is not None:
+                gc.collect()
+                await asyncio.sleep(0.01)
+        assert (await rig.client.get("/models/digits/shadows")).json() == {"shadows": []}
+
+
+async def copied_to(rig: Rig) -> ModelVersion:
+    """Send one request; return the version that got a copy of it."""
+    await rig.predict(b"class:1")
+    await until_compared(rig, 1)
+    versions = [each for each in gc.get_objects() if type(each) is ModelVersion]
+    (found,) = (each for each in versions if each.target == SHADOW and each.state == "ready")
+    return found

@@ -12,12 +12,12 @@ from service.admin.status.collector import StatusCollector
 from service.batching.batcher import Batcher
 from service.domain.archive import Archive
 from service.domain.backend import Target
-from service.domain.contract import Contract
-from service.domain.model_state import ModelState
+from service.domain.model_state import ModelState, VersionRecord
 from service.domain.traffic import Policy
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
-from service.serving.reconciler import Reconciler, ReconcilerView
+from service.serving.reconciler import Reconciler
+from service.serving.version_view import ReconcilerView
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import VersionMetrics
 from tests.fake_backend import FakeBackend
@@ -44,8 +44,8 @@ class Stage:
         archive = Archive(
             file="a.mar", model="digits", version=version, release=version, variant="fp32", sha256="0" * 64
         )
-        contract = Contract.unknown("digits", version)
-        return ModelVersion(archive, contract, Batcher(target, FakeBackend(), LIMITS, metrics), metrics, 2)
+        batcher = Batcher(target, FakeBackend(), LIMITS, metrics)
+        return ModelVersion(VersionRecord(archive), 1, 2, batcher, metrics)
 
     async def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
         look = await self.observer.look()

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import httpx
 import pytest
 
 from service.backends.torchserve.management import TorchServeControl
@@ -110,3 +111,19 @@ def test_the_memory_of_workers_that_are_gone_is_not_shown() -> None:
     assert shown() == [7]
     version.show_memory([])
     assert shown() == []
+
+
+async def test_a_model_that_goes_between_list_and_describe_is_absent() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/models":
+            return httpx.Response(200, json={"models": [{"modelName": "gone"}, {"modelName": "shapes"}]})
+        if request.url.path == "/models/gone/all":
+            return httpx.Response(404, json={"message": "Model not found: gone"})
+        return httpx.Response(200, json=[{**VERSION, "jobQueueStatus": {"pendingRequests": 0}}])
+
+    control = TorchServeControl("http://torchserve", load_timeout_seconds=1, response_timeout_seconds=1)
+    await control.start()
+    await control._client.aclose()
+    control._client = httpx.AsyncClient(base_url="http://torchserve", transport=httpx.MockTransport(answer))
+    assert set(await control.survey()) == {TARGET}
+    await control.close()

@@ -1,0 +1,110 @@
+"""The lease that makes one of several gateways the leader: it alone changes the model server and drives rollouts.
+
+No clock is compared. The holder counts up a number in the database; a gateway that sees the same number for
+LEASE_SECONDS takes the lease over. While the database is out of reach, the last holder stays the leader: what is
+wanted cannot change meanwhile, and the model server may restart and need its versions.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from service.errors.admin import StateUnavailable
+from service.persistence.database import Database, leases
+
+logger = logging.getLogger(__name__)
+
+NAME = "leader"
+RENEW_SECONDS = 1.0
+LEASE_SECONDS = 4.0
+
+
+@dataclass(frozen=True)
+class LeaseRecord:
+    """Who holds the lease, and how often it was renewed."""
+
+    holder: str
+    beat: int
+
+
+class Lease:
+    """This gateway's part in the election."""
+
+    def __init__(self, database: Database, gateway: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._gateway = gateway
+        self._clock = clock
+        self._seen: LeaseRecord | None = None
+        self._seen_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether this gateway is the leader."""
+        return self._seen is not None and self._seen.holder == self._gateway
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether the database has said who holds the lease."""
+        return self._seen is not None
+
+    async def start(self) -> None:
+        """Begin to renew the lease, or to watch whether its holder does."""
+        self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    async def close(self) -> None:
+        """Release the lease, so that another gateway need not wait."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self.is_held:
+            try:
+                await asyncio.to_thread(self._release)
+            except StateUnavailable as error:
+                logger.info("the next leader has to wait for the lease to end: %s", error)
+
+    async def renew(self) -> None:
+        """Renew the lease or take it over; raises StateUnavailable."""
+        stale = self._seen if self._clock() - self._seen_at > LEASE_SECONDS else None
+        found = await asyncio.to_thread(self._take, stale)
+        was_held = self.is_held
+        if found != self._seen:
+            self._seen, self._seen_at = found, self._clock()
+        if self.is_held != was_held:
+            logger.info("this gateway is %s", "the leader now" if self.is_held else "not the leader any more")
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                await self.renew()
+            except StateUnavailable as error:
+                logger.debug("the lease cannot be renewed: %s", error)
+            except Exception:  # the one task that must survive whatever it meets; the cause is in the log
+                logger.exception("renewing the lease failed; it goes on")
+            await asyncio.sleep(RENEW_SECONDS)
+
+    def _take(self, stale: LeaseRecord | None) -> LeaseRecord:
+        """Return who holds the lease now: this gateway if nobody else does, or if the lease is still as `stale`."""
+        with self._database.writing() as connection:
+            row = connection.execute(select(leases).where(leases.c.name == NAME).with_for_update()).one_or_none()
+            if row is None:
+                try:
+                    connection.execute(insert(leases).values(name=NAME, holder=self._gateway, beat=1))
+                except IntegrityError:  # another one was first
+                    return LeaseRecord("", 0)
+                return LeaseRecord(self._gateway, 1)
+            found = LeaseRecord(row.holder, row.beat)
+            if found.holder != self._gateway and found != stale:
+                return found
+            values = {"holder": self._gateway, "beat": found.beat + 1}
+            connection.execute(update(leases).where(leases.c.name == NAME).values(values))
+            return LeaseRecord(self._gateway, found.beat + 1)
+
+    def _release(self) -> None:
+        with self._database.writing() as connection:
+            connection.execute(delete(leases).where(leases.c.name == NAME, leases.c.holder == self._gateway))

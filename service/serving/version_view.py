@@ -1,0 +1,37 @@
+"""What requests read: the versions in service, in the order in which they matter."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from service.domain.model_state import ModelState
+from service.serving.model_version import ModelVersion
+
+
+@dataclass(frozen=True)
+class ReconcilerView:
+    """The versions in service by model, most traffic first; replaced, never changed."""
+
+    model_versions: Mapping[str, Mapping[str, ModelVersion]]
+    waiting_for: str  # why there is nothing, or not all, to serve; empty when all is well
+
+
+def by_model(versions: Sequence[ModelVersion], models: Mapping[str, ModelState]) -> dict[str, dict[str, ModelVersion]]:
+    """Return versions by model and version, most traffic first, and have each count by its role in the traffic."""
+
+    def most_traffic_first(version: ModelVersion) -> tuple[str, float, bool, str]:
+        state = models.get(version.target.model)
+        has_label = state is not None and version.target.version in state.labels.values()
+        return version.target.model, -weight(version, models), not has_label, version.target.version
+
+    found: dict[str, dict[str, ModelVersion]] = {}
+    for version in sorted(versions, key=most_traffic_first):
+        found.setdefault(version.target.model, {})[version.target.version] = version
+        if (state := models.get(version.target.model)) is not None:
+            version.metrics.play(state.role(version.target.version))
+    return found
+
+
+def weight(version: ModelVersion, models: Mapping[str, ModelState]) -> float:
+    """Return the share of its model's traffic that a version has, in percent."""
+    state = models.get(version.target.model)
+    return 0.0 if state is None or state.policy is None else state.policy.weights.get(version.target.version, 0.0)
