@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from service.batching.queue import InferenceRequest
+from service.batching.request import InferenceRequest
 from service.domain.backend import ItemError, Ranking, Target
 from service.http.prediction import answer_body
 from service.serving.model_version import ModelVersion
