@@ -108,13 +108,10 @@ class Rig:
 
     async def metric(self, name: str, **labels: str) -> float:
         """Return one sample from /metrics; 0 if it is not there."""
-        from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
-
         text = (await self.client.get("/metrics")).text
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                if sample.name == name and labels.items() <= sample.labels.items():
-                    return float(sample.value)
+        for line in re.findall(rf"^{name}(?:{{.*}})? \S+$", text, re.MULTILINE):
+            if labels.items() <= dict(re.findall(r'(\w+)="([^"]*)"', line)).items():
+                return float(line.rpartition(" ")[2])
         return 0.0
 
 
