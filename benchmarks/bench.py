@@ -5,7 +5,7 @@ import shutil
 import time
 from typing import Any
 
-from benchmarks.environment.places import PUBLISHED, WORK
+from benchmarks.environment.folders import PUBLISHED, WORK
 from benchmarks.report import tables
 from benchmarks.report.plot import draw
 from benchmarks.report.targets import all_met, lines

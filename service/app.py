@@ -29,7 +29,6 @@ from service.http.predict import PATH, PredictApplication, PredictLimits
 from service.http.prediction import PredictionServices
 from service.http.request_context import new_id
 from service.http.request_middleware import RequestMiddleware
-from service.http.routes.control import control_routes, event_routes
 from service.http.routes.feedback import feedback_routes
 from service.http.routes.health import health_routes
 from service.http.routes.models import model_routes
@@ -38,12 +37,13 @@ from service.http.routes.profiles import profile_routes
 from service.http.routes.quality import quality_routes
 from service.http.routes.rollouts import rollout_routes, rollout_views
 from service.http.routes.status import status_routes
+from service.http.routes.versions_and_traffic import control_routes, event_routes
 from service.monitoring.prediction_log.records import NoLog, PredictionLog
 from service.monitoring.signed_ids import PredictionIds
 from service.persistence.database import Database
 from service.persistence.feedback_store import FeedbackStore
 from service.persistence.heartbeats import HeartbeatStore
-from service.persistence.lease import Lease
+from service.persistence.leader_lease import Lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
 from service.persistence.rollout_store import RolloutStore

@@ -3,9 +3,9 @@
 import os
 import sys
 
-from training.commands.memory import keep_freed_memory
+from training.commands.malloc_settings import keep_freed_memory
 from training.errors import TrainingError
-from training.parallel.leaving import leave_after
+from training.parallel.process_exit import leave_after
 
 
 def main() -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 
+from benchmarks.environment.folders import PYTHON, ROOT, WORK
 from benchmarks.environment.machine import fair_environment
-from benchmarks.environment.places import PYTHON, ROOT, WORK
 from benchmarks.environment.processes import free_ports, running
 from benchmarks.load.closed_loop import closed_loop, settle
 from benchmarks.systems.running import endpoint_of, wait_for

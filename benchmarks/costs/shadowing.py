@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from benchmarks.environment.places import WORK
+from benchmarks.environment.folders import WORK
 from benchmarks.load.closed_loop import closed_loop
 from benchmarks.systems.gateway import gateway
 from benchmarks.workloads.own import own_workload

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from benchmarks.environment.places import PYTHON
+from benchmarks.environment.folders import PYTHON
 from service.backends.embedded.allocator import find_allocator, memory_environment
 
 # What chooses the kernels of torch and oneDNN where the processor alone does not.

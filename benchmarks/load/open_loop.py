@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.environment.places import ROOT
+from benchmarks.environment.folders import ROOT
 from benchmarks.load.endpoint import Endpoint
 
 

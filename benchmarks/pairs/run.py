@@ -16,8 +16,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from benchmarks.environment.folders import ROOT, WORK
 from benchmarks.environment.machine import allocator, machine
-from benchmarks.environment.places import ROOT, WORK
 from benchmarks.load.closed_loop import closed_loop, settle
 from benchmarks.load.endpoint import Endpoint
 from benchmarks.pairs.cells import Cell, Pair, cells, is_met, pair_of, table

@@ -5,7 +5,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from benchmarks.environment.places import ROOT, WORK
+from benchmarks.environment.folders import ROOT, WORK
 
 
 def checkout(name: str) -> tuple[Path, str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.environment.folders import ROOT
 from benchmarks.environment.machine import allocator, kernels
-from benchmarks.environment.places import ROOT
 
 # What decides what is measured. The rest of the harness only shows it, or belongs to other verbs.
 SOURCES = ("service", "handlers", "deploy", "benchmarks")

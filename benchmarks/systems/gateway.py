@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from benchmarks.environment.folders import PYTHON, ROOT
 from benchmarks.environment.machine import fair_environment
-from benchmarks.environment.places import PYTHON, ROOT
 from benchmarks.environment.processes import free_ports, running, without_settings
 from benchmarks.systems.running import Running, System, endpoint_of, log_of, ready
 from benchmarks.systems.torchserve import direct, torchserve

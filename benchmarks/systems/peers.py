@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
 
+from benchmarks.environment.folders import ROOT
 from benchmarks.environment.machine import fair_environment
-from benchmarks.environment.places import ROOT
 from benchmarks.environment.processes import free_ports, running
 from benchmarks.peers import variables
 from benchmarks.systems.gateway import gateway

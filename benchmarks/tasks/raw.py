@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
+from benchmarks.environment.folders import ROOT
 from benchmarks.environment.machine import fair_environment
-from benchmarks.environment.places import ROOT
 from benchmarks.tasks.task import Put, Task
 from benchmarks.workloads.workload import Workload
 

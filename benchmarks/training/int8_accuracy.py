@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from benchmarks.environment.places import PYTHON, ROOT, WORK
+from benchmarks.environment.folders import PYTHON, ROOT, WORK
 from benchmarks.workloads.trained import SEEDS, trained
 from benchmarks.workloads.workload import Unavailable, manifest
 

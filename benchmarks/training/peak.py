@@ -1,6 +1,7 @@
 """One command, its time and its memory: `python -m benchmarks.training.peak LIMIT_SECONDS LOG COMMAND...`.
 
-A small process of its own: the kernel counts what a process had in memory before it became the command, too.
+It is a small process of its own, because the kernel's peak memory includes what a process held before it became the
+command.
 """
 
 import json

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
+from benchmarks.environment.folders import PUBLISHED, WORK
 from benchmarks.environment.machine import machine
-from benchmarks.environment.places import PUBLISHED, WORK
 from benchmarks.training.draw import draw
 from benchmarks.training.forms import network_forms
 from benchmarks.training.modes import MODES, TABLES, TableName

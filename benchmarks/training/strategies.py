@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.environment.places import ROOT
+from benchmarks.environment.folders import ROOT
 from benchmarks.training.table import Figure, Row, Table
 
 STRATEGIES = (

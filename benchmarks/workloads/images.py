@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from benchmarks.environment.places import SAMPLES
+from benchmarks.environment.folders import SAMPLES
 from benchmarks.load.endpoint import MARKER
 
 BIG = (224, 224)

@@ -5,7 +5,7 @@ import json
 import zipfile
 from pathlib import Path
 
-from benchmarks.environment.places import WORK
+from benchmarks.environment.folders import WORK
 from benchmarks.peers.variables import EXPECTED
 from benchmarks.workloads.workload import Workload, manifest, write_store
 

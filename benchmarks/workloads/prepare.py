@@ -6,7 +6,7 @@ import subprocess
 import sys
 import zipfile
 
-from benchmarks.environment.places import ROOT, WORK
+from benchmarks.environment.folders import ROOT, WORK
 from benchmarks.load.endpoint import FRESH_HEADERS
 from benchmarks.peers.variables import EXPECTED
 from benchmarks.workloads.images import as_json, write_jpegs, write_photos, write_plain_digits

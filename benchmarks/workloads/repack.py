@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.environment.places import PEERS, PYTHON
+from benchmarks.environment.folders import PEERS, PYTHON
 from benchmarks.workloads.workload import Workload, manifest, write_store
 
 HANDLER = "image_classifier.py"

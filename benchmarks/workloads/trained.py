@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.environment.places import PYTHON, ROOT, WORK
+from benchmarks.environment.folders import PYTHON, ROOT, WORK
 from benchmarks.workloads.images import photo
 from benchmarks.workloads.workload import manifest
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import ValidationError
 
-from service.batching.profile_order import ProfiledBatch
+from service.batching.profile_request import ProfiledBatch
 from service.domain.backend import Target
 from service.domain.profile import HandlerOperator, HandlerProfile, OperatorShare, ProfileInfo, StageShare
 from service.errors.gateway import BackendFailed

@@ -6,7 +6,7 @@ import time
 
 from service.admin.profile_report import report
 from service.admin.versions import AdminContext, Operations
-from service.batching.profile_order import ProfileOrder
+from service.batching.profile_request import ProfileRequest
 from service.domain.backend import Backend, BatchOptions, Target
 from service.domain.model_state import Entry
 from service.domain.profile import ProfileChange, ProfileInfo
@@ -59,7 +59,7 @@ class Profiling:
                 target.model, target.version, list(self._reconciler.view.model_versions.get(target.model, {}))
             )
         model_version.require_ready()
-        order = ProfileOrder(self._backend, change.num_batches, "trace" if change.trace else "table")
+        order = ProfileRequest(self._backend, change.num_batches, "trace" if change.trace else "table")
         with model_version.batcher.profiled(order):
             num_self_check = await self._fill(order, model_version, change.wait_seconds)
         if order.error is not None:
@@ -68,7 +68,7 @@ class Profiling:
             raise BackendTimeout(self._backend_timeout_ms)
         return await asyncio.to_thread(report, target, list(order.batches), num_self_check)
 
-    async def _fill(self, order: ProfileOrder, model_version: ModelVersion, wait_seconds: float) -> int:
+    async def _fill(self, order: ProfileRequest, model_version: ModelVersion, wait_seconds: float) -> int:
         """Wait until the order is done or time is up; return how many of its batches are the self-check's."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(order.done.wait(), wait_seconds)

@@ -12,7 +12,7 @@ from service.domain.model_state import Entry, ModelState
 from service.domain.rollout import Counts, Progress, Rollout, explained, stepped
 from service.domain.sequential_test import NONE, Sample
 from service.errors.admin import StateUnavailable
-from service.persistence.lease import Lease
+from service.persistence.leader_lease import Lease
 from service.persistence.registry import Registry
 from service.persistence.rollout_store import RolloutStore
 from service.serving.reconciler import Reconciler

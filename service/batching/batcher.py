@@ -16,7 +16,7 @@ from service.batching.admission import Admission
 from service.batching.batch_former import PREFETCH_SECONDS, Batch, BatchFormer, InFlight
 from service.batching.circuit_breaker import CircuitBreaker
 from service.batching.latency_model import LatencyModel
-from service.batching.profile_order import ProfileOrder
+from service.batching.profile_request import ProfileRequest
 from service.batching.queue import BatchLimits, ItemQueue
 from service.batching.request import InferenceRequest, Item
 from service.domain.backend import Backend, BatchAnswer, Target
@@ -66,7 +66,7 @@ class Batcher:
         self._num_undelivered = 0  # batches answered whose callers are not
         self._is_fill_scheduled = False
         self._is_draining = False
-        self._profile: ProfileOrder | None = None
+        self._profile: ProfileRequest | None = None
         self._observe_answer: Callable[[BatchAnswer], None] = lambda _: None
         self.gauges = BatcherGauges(
             num_waiting=lambda: len(queue.items),
@@ -89,7 +89,7 @@ class Batcher:
         self._observe_answer = observe
 
     @contextmanager
-    def profiled(self, order: ProfileOrder) -> Iterator[None]:
+    def profiled(self, order: ProfileRequest) -> Iterator[None]:
         """Send batches through `order` inside this context; raises ProfileActive if there is an order already."""
         if self._profile is not None:
             raise ProfileActive(str(self.target))

@@ -125,9 +125,9 @@ class Progress:
     step_seconds: float = 0.0  # while it was running
 
     def after(self, rollout: Rollout, counts: Counts, seconds: float) -> "Progress":
-        """Return the progress when `counts` have been counted altogether and `seconds` more have passed.
+        """Return the progress after `seconds` more, with `counts` counted altogether.
 
-        What only one of the versions had waits until the other one had something, too, to be compared with.
+        Requests of one version are compared only once the other version has had some, too.
         """
         spec, more, weighed = rollout.spec, counts - self.weighed, self.weighed
         evidence = dict(self.evidence)

@@ -1,8 +1,8 @@
 """How a model's requests are divided among its versions: weights, sticky keys, and who has to move when they change.
 
 The space of requests is cut into slots of a hundredth of a percent. Each version owns some of them; a change of
-weights moves as few as it must, so that a caller with a routing key changes version only as one of the share that
-moves. Which slot a key has depends on nothing but the key and the model's name.
+weights moves as few slots as possible. So a caller with a routing key changes version only if its slot moves. The slot
+of a key depends on the key and the model's name alone.
 """
 
 import math

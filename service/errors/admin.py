@@ -1,4 +1,4 @@
-"""What is wrong with a change that an operator asks for; the branch of errors.py for the routes that change things."""
+"""What is wrong with an operator's change; the branch of errors/gateway.py for the routes that change things."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

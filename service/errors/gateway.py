@@ -1,7 +1,7 @@
 """The error tree. Status, code and sentence are class attributes, data are fields; http/problems.py makes the text.
 
 GatewayError
-├── RequestError                 the caller's: repeat it changed; these are in request_errors.py
+├── RequestError                 the caller's: repeat it changed; these are in errors/request.py
 │   ├── BodyInvalid              400
 │   ├── ImageRejected            400  the only image of the request cannot be used; the code is the image's own
 │   ├── RouteNotFound            404

@@ -1,4 +1,4 @@
-"""What is wrong with a request itself; the branch of errors.py that callers can do something about."""
+"""What is wrong with a request itself; the branch of errors/gateway.py that callers can do something about."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

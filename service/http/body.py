@@ -1,4 +1,8 @@
-"""A request's body: taken within bounds, then split into images."""
+"""A request's body: taken within bounds, then split into images.
+
+POST /predict feeds its body piece by piece, and http/predict.py limits how long that may take. All other routes
+read theirs with `BodyReader.read`.
+"""
 
 import asyncio
 import base64

@@ -18,7 +18,7 @@ from service.errors.admin import StateUnavailable
 from service.errors.gateway import BackendError, BackendTimeout
 from service.errors.request import VersionNotFound
 from service.persistence.heartbeats import LoadFailure
-from service.persistence.lease import Lease
+from service.persistence.leader_lease import Lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion

@@ -75,7 +75,8 @@ class Router:
     def require_answers(self, model: str) -> None:
         """Raise NotReady unless a version that has traffic is ready, and none is on its way for the first time.
 
-        Those who share the traffic would else stand in for it, and callers with a key change version for a while.
+        A version that is still loading counts as not ready. Otherwise the other versions would take over its share, and
+        callers with a routing key would change version twice.
         """
         model_versions = self.versions(model)
         policy = self._registry.models[model].policy

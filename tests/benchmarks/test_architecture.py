@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from benchmarks.environment.places import ROOT
+from benchmarks.environment.folders import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
 # A package may import itself and the packages of lower rows. "" are the modules in no package: the verbs.

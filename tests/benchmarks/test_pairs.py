@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.environment.places import ROOT
+from benchmarks.environment.folders import ROOT
 from benchmarks.pairs.cells import Cell, cells, is_met, pair_of, table
 from benchmarks.pairs.run import Plan, minutes
 from benchmarks.pairs.trees import checkout

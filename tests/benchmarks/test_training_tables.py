@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from benchmarks.environment.places import ROOT
+from benchmarks.environment.folders import ROOT
 from benchmarks.training import forms, operators, peak, strategies
 from benchmarks.training.draw import draw
 from benchmarks.training.forms import network_forms

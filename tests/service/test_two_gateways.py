@@ -14,7 +14,7 @@ import pytest
 from service.admin import rollout_controller
 from service.domain.backend import Target
 from service.errors.gateway import BackendFailed
-from service.persistence import lease
+from service.persistence import leader_lease
 from tests.fake_backend import FakeControl
 from tests.gateway import Rig, running_gateway
 from tests.postgres import running_postgres
@@ -145,8 +145,8 @@ async def test_one_drives_a_rollout_on_the_counts_of_both(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollout_controller, "TICK_SECONDS", 0.02)
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.02)
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(leader_lease, "RENEW_SECONDS", 0.02)
+    monkeypatch.setattr(leader_lease, "LEASE_SECONDS", 0.5)
     async with two(tmp_path, database) as (first, second, _):
         second.backend.failing[NEW] = BackendFailed("the handler raised")  # which the first one does not see
         body = {"version": "1.1", "steps": [50, 100], "min_requests": 100_000, "shadow_percent": 0}
@@ -164,8 +164,8 @@ async def test_another_one_drives_when_the_driver_is_gone(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollout_controller, "TICK_SECONDS", 0.02)
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.02)
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.2)
+    monkeypatch.setattr(leader_lease, "RENEW_SECONDS", 0.02)
+    monkeypatch.setattr(leader_lease, "LEASE_SECONDS", 0.2)
     async with two(tmp_path, database) as (first, second, stack):
         body = {"version": "1.1", "steps": [50, 100], "min_requests": 20, "min_seconds": 0.5, "shadow_percent": 0}
         assert (await second.client.post("/models/digits/rollouts", json=body)).status_code == 201

@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor
 
 from training.data.augment import random_affine, warp
-from training.data.fetch import Transfer, fetch
 from training.data.sampler import draw_order
+from training.data.to_device import Transfer, fetch
 from training.errors import SettingError
 from training.options.config import AugmentConfig, LoaderConfig
 

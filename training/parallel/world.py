@@ -13,7 +13,7 @@ from torch import Tensor
 
 from training.errors import SettingError
 from training.options.parallel import Backend
-from training.parallel.leaving import leave_early
+from training.parallel.process_exit import leave_early
 
 # A process that waits this long for another one gives up; first steps on a busy machine take a while.
 TIMEOUT = timedelta(minutes=10)

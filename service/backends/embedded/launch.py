@@ -1,7 +1,7 @@
 """The program of one worker process: it ends with the gateway, and speaks TorchServe's worker protocol on a socket.
 
 Run as a file, by a Python that has torchserve and need not have this package: `python -P launch.py PARENT_PID FD`.
-It imports torch before it is told what to load, so that a spare one has that behind it.
+It imports torch before it is told what to load, so that a spare worker starts quickly.
 """
 
 import contextlib

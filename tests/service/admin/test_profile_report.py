@@ -10,7 +10,7 @@ import pytest
 
 from service.admin import profile_report
 from service.admin.profile_report import join_traces, report
-from service.batching.profile_order import ProfiledBatch
+from service.batching.profile_request import ProfiledBatch
 from service.domain.backend import Target
 from service.errors.gateway import BackendFailed
 from tests.fake_backend import make_profile, make_trace

@@ -17,7 +17,7 @@ from service.domain.backend import Target
 from service.errors.gateway import GatewayError, NotReady
 from service.persistence.database import Database
 from service.persistence.heartbeats import HeartbeatStore
-from service.persistence.lease import Lease
+from service.persistence.leader_lease import Lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
 from service.persistence.state_store import StateStore

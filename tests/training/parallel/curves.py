@@ -20,8 +20,8 @@ from training.models.serving_graph import Normalize
 from training.options.config import AugmentConfig, TrainConfig
 from training.options.parallel import ParallelOptions
 from training.parallel.build import among
-from training.parallel.leaving import leave_after
 from training.parallel.pipelines import stages
+from training.parallel.process_exit import leave_after
 from training.parallel.strategy import Pass, Strategy
 from training.parallel.world import joined
 

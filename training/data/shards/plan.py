@@ -2,8 +2,8 @@
 
 An epoch's shards stand in a new order; its images are the positions 0 to N - 1 in that row. Processes (ranks) and
 their workers take contiguous ranges that differ by one image at most, whatever the number of shards, so each shard is
-read in sequence by few. What was taken before an interruption can be told again from how many took it, and how many
-batches: those who go on may be more, or fewer.
+read in sequence by few. After an interruption, the images already read follow from the number of readers and of batches
+they took. So another number of readers may go on.
 """
 
 from collections.abc import Sequence

@@ -16,9 +16,9 @@ from training.data.augment import random_affine, warp
 from training.data.batches import Batch, check_shards
 from training.data.dataset import Dataset
 from training.data.decode import decode_image
-from training.data.fetch import load_batches
 from training.data.shards.plan import Part, Positions, Segment, epoch_segment, rest
 from training.data.shards.tar import Shard, read_sample, samples
+from training.data.to_device import load_batches
 from training.errors import DataError
 from training.options.config import AugmentConfig, LoaderConfig
 

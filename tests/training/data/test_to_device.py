@@ -15,9 +15,9 @@ from torch.utils.data import IterableDataset
 from training.artifacts import Run
 from training.data.batches import ArrayBatches
 from training.data.dataset import load_dataset, load_split
-from training.data.fetch import Transfer, load_batches
 from training.data.open_batches import open_batches
 from training.data.sampler import draw_order
+from training.data.to_device import Transfer, load_batches
 from training.errors import LoaderError, SettingError
 from training.options.config import AugmentConfig, Config, LoaderConfig
 

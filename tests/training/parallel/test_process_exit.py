@@ -20,7 +20,7 @@ def work():
 threading.Thread(target=work, daemon=True).start()
 """
 LEAVES = """
-from training.parallel.leaving import leave_after, leave_early
+from training.parallel.process_exit import leave_after, leave_early
 def main():
     leave_early()
     atexit.register(print, "and tidied")

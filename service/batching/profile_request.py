@@ -21,7 +21,7 @@ class ProfiledBatch:
     profile: Mapping[str, Any]
 
 
-class ProfileOrder:
+class ProfileRequest:
     """Profiles the batches sent through it until there are enough. A batch that fails ends the order only."""
 
     def __init__(self, backend: Backend, num_batches: int, kind: ProfileKind) -> None:

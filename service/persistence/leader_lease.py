@@ -1,4 +1,6 @@
-"""The lease that makes one of several gateways the leader: it alone changes the model server and drives rollouts.
+"""The lease that elects the leader among gateways. Only the leader changes the model server and drives rollouts.
+
+serving/reconciler.py applies the first rule, admin/rollout_controller.py the second.
 
 No clock is compared. The holder counts up a number in the database; a gateway that sees the same number for
 LEASE_SECONDS takes the lease over. While the database is out of reach, the last holder stays the leader: what is

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from service.batching.batcher import Batcher
-from service.batching.profile_order import ProfileOrder
+from service.batching.profile_request import ProfileRequest
 from service.domain.backend import BatchOptions, Ranking, Target
 from service.errors.admin import ProfileUnsupported
 from service.errors.gateway import BackendFailed
@@ -22,7 +22,7 @@ TARGET = Target("digits", "1.0")
 
 async def test_as_many_batches_as_asked_for_are_profiled_and_no_more() -> None:
     backend = FakeBackend()
-    order = ProfileOrder(backend, 2, "trace")
+    order = ProfileRequest(backend, 2, "trace")
     for number in range(4):
         assert order.is_wanting == (number < 2)
         answer = await order.predict(TARGET, [b"class:1"] * (number + 1), BatchOptions(top_k=3), 1)
@@ -40,7 +40,7 @@ async def test_as_many_batches_as_asked_for_are_profiled_and_no_more() -> None:
 async def test_an_answer_without_a_profile_ends_the_order_but_stands(profile: object, error: type[Exception]) -> None:
     backend = FakeBackend()
     backend.profile = profile
-    order = ProfileOrder(backend, 5, "table")
+    order = ProfileRequest(backend, 5, "table")
     answer = await order.predict(TARGET, [b"class:1"], BatchOptions(top_k=1), 1)
     assert answer.results == [Ranking([(1, 1.0)])]
     assert isinstance(order.error, error)
@@ -53,7 +53,7 @@ async def test_a_batch_that_fails_ends_the_order_and_is_not_profiled_when_tried_
     backend = FakeBackend()
     backend.fails_once_with = BackendFailed("torch cannot")
     batcher = Batcher(TARGET, backend, LIMITS, VersionMetrics(Metrics(), TARGET))
-    order = ProfileOrder(backend, 5, "table")
+    order = ProfileRequest(backend, 5, "table")
     both = ask(2)
     with batcher.profiled(order):
         batcher.submit(both, [b"class:1", b"class:2"])
@@ -66,7 +66,7 @@ async def test_a_batch_that_fails_ends_the_order_and_is_not_profiled_when_tried_
 
 async def test_a_batch_that_is_cancelled_is_asked_for_again() -> None:
     backend = FakeBackend()
-    order = ProfileOrder(backend, 1, "table")
+    order = ProfileRequest(backend, 1, "table")
     backend.hold()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
@@ -83,8 +83,8 @@ async def test_traces_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> N
     backend = FakeBackend()
     trace = make_trace("a")
     backend.profile = make_profile(trace=trace)
-    monkeypatch.setattr("service.batching.profile_order.MAX_TRACE_CHARACTERS", 2 * len(trace))
-    order = ProfileOrder(backend, 4, "trace")
+    monkeypatch.setattr("service.batching.profile_request.MAX_TRACE_CHARACTERS", 2 * len(trace))
+    order = ProfileRequest(backend, 4, "trace")
     for _ in range(4):
         await order.predict(TARGET, [b"class:1"], BatchOptions(top_k=1), 1)
     assert [bool(batch.profile.get("trace")) for batch in order.batches[:3]] == [True, True, False]
@@ -113,7 +113,7 @@ async def test_the_cost_model_learns_nothing_from_profiled_batches() -> None:
     before = believed()
     assert before
     backend.service_seconds = 5.0
-    with batcher.profiled(ProfileOrder(backend, 20, "table")):
+    with batcher.profiled(ProfileRequest(backend, 20, "table")):
         await ask_often(20)
     assert believed() == before
     await ask_often(40)

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from training.commands.memory import keep_freed_memory
+from training.commands.malloc_settings import keep_freed_memory
 
 COUNT = """
 import resource, sys
-from training.commands.memory import keep_freed_memory
+from training.commands.malloc_settings import keep_freed_memory
 print(keep_freed_memory({} if sys.argv[1] == "keep" else {"MALLOC_ARENA_MAX": "1"}))
 import torch
 for _ in range(20):
