@@ -43,7 +43,7 @@ from service.monitoring.signed_ids import PredictionIds
 from service.persistence.database import Database
 from service.persistence.feedback_store import FeedbackStore
 from service.persistence.heartbeats import HeartbeatStore
-from service.persistence.leader_lease import Lease
+from service.persistence.leader_lease import Lease, model_server_lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
 from service.persistence.rollout_store import RolloutStore
@@ -75,7 +75,8 @@ def create_app(
         backend, control = create_backend(settings, metrics)
     gateway_name = f"{socket.gethostname()}-{new_id()[:8]}"
     database = Database(settings.state_url)
-    lease = Lease(database, gateway_name)
+    server = model_server_lease(settings.torchserve_host, settings.torchserve_management_port)
+    server_lease = Lease(database, gateway_name, server)
     rollout_store = RolloutStore(database, gateway_name)
     prediction_ids = PredictionIds()
     prediction_log = _create_prediction_log(settings, metrics)
@@ -86,11 +87,11 @@ def create_app(
         on_open=lambda: prediction_ids.use(shared_secret(database, PREDICTION_ID_KEY)),
     )
     membership = Membership(HeartbeatStore(database, gateway_name))
-    reconciler = Reconciler(settings, backend, control, registry, membership, lease, metrics)
+    reconciler = Reconciler(settings, backend, control, registry, membership, server_lease, metrics)
     router = Router(reconciler, registry, settings.default_model)
     shadows = Shadows(reconciler, registry, metrics, settings.deadline_ms)
     tracing = _create_tracing(settings, metrics, gateway_name)
-    rollout_controller = RolloutController(reconciler, registry, shadows, rollout_store, lease)
+    rollout_controller = RolloutController(reconciler, registry, shadows, rollout_store, Lease(database, gateway_name))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

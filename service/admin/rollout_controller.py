@@ -53,6 +53,7 @@ class RolloutController:
 
     async def start(self) -> None:
         """Begin to look at the rollouts."""
+        await self._lease.start()
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self) -> None:
@@ -60,6 +61,7 @@ class RolloutController:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self._lease.close()
 
     def begin(self, model: str, rollout: Rollout) -> None:
         """Count from now on for a rollout that has just begun."""

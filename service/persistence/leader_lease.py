@@ -1,6 +1,6 @@
-"""The lease that elects the leader among gateways. Only the leader changes the model server and drives rollouts.
+"""Leases that elect a leader among gateways: one for rollouts, and one for each model server that gateways share.
 
-serving/reconciler.py applies the first rule, admin/rollout_controller.py the second.
+admin/rollout_controller.py applies the first, serving/reconciler.py the second: only the leader loads and unloads.
 
 No clock is compared. The holder counts up a number in the database; a gateway that sees the same number for
 LEASE_SECONDS takes the lease over. While the database is out of reach, the last holder stays the leader: what is
@@ -9,6 +9,7 @@ wanted cannot change meanwhile, and the model server may restart and need its ve
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +22,19 @@ from service.persistence.database import Database, leases
 
 logger = logging.getLogger(__name__)
 
-NAME = "leader"
+ROLLOUTS = "rollouts"
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+LONGEST_NAME = 100
 RENEW_SECONDS = 1.0
 LEASE_SECONDS = 4.0
+
+
+def model_server_lease(host: str, port: int) -> str:
+    """Return the name of the lease for a model server, by the address of its management API.
+
+    A loopback address means another server on every machine, so the machine's name takes its place.
+    """
+    return f"{socket.gethostname() if host in LOOPBACK else host}:{port}"[-LONGEST_NAME:]
 
 
 @dataclass(frozen=True)
@@ -35,9 +46,12 @@ class LeaseRecord:
 
 
 class Lease:
-    """This gateway's part in the election."""
+    """This gateway's part in one election."""
 
-    def __init__(self, database: Database, gateway: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, database: Database, gateway: str, name: str = ROLLOUTS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._name = name
         self._database = database
         self._gateway = gateway
         self._clock = clock
@@ -78,7 +92,7 @@ class Lease:
         if found != self._seen:
             self._seen, self._seen_at = found, self._clock()
         if self.is_held != was_held:
-            logger.info("this gateway is %s", "the leader now" if self.is_held else "not the leader any more")
+            logger.info("this gateway %s %s", "leads" if self.is_held else "does not lead any more", self._name)
 
     async def _keep(self) -> None:
         while True:
@@ -93,10 +107,10 @@ class Lease:
     def _take(self, stale: LeaseRecord | None) -> LeaseRecord:
         """Return who holds the lease now: this gateway if nobody else does, or if the lease is still as `stale`."""
         with self._database.writing() as connection:
-            row = connection.execute(select(leases).where(leases.c.name == NAME).with_for_update()).one_or_none()
+            row = connection.execute(select(leases).where(leases.c.name == self._name).with_for_update()).one_or_none()
             if row is None:
                 try:
-                    connection.execute(insert(leases).values(name=NAME, holder=self._gateway, beat=1))
+                    connection.execute(insert(leases).values(name=self._name, holder=self._gateway, beat=1))
                 except IntegrityError:  # another one was first
                     return LeaseRecord("", 0)
                 return LeaseRecord(self._gateway, 1)
@@ -104,9 +118,9 @@ class Lease:
             if found.holder != self._gateway and found != stale:
                 return found
             values = {"holder": self._gateway, "beat": found.beat + 1}
-            connection.execute(update(leases).where(leases.c.name == NAME).values(values))
+            connection.execute(update(leases).where(leases.c.name == self._name).values(values))
             return LeaseRecord(self._gateway, found.beat + 1)
 
     def _release(self) -> None:
         with self._database.writing() as connection:
-            connection.execute(delete(leases).where(leases.c.name == NAME, leases.c.holder == self._gateway))
+            connection.execute(delete(leases).where(leases.c.name == self._name, leases.c.holder == self._gateway))

@@ -290,3 +290,15 @@ async def until_versions(
                 control is not None and [name for name, _ in control.calls].count("load") < num_loads
             ):
                 await asyncio.sleep(0.005)
+
+
+async def test_gateways_of_two_model_servers_each_load_their_own(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    controls = [FakeControl(make_store(store, VERSIONS)) for _ in range(2)]
+    options: dict[str, Any] = {"model_store": store, "model_store_policy": "all"}
+    async with (
+        running_gateway(tmp_path, (), control=controls[0], **options) as one,
+        running_gateway(tmp_path, (), control=controls[1], torchserve_management_port=9081, **options) as other,
+    ):
+        for rig in (one, other):
+            await rig.until_every_version_is_ready()
