@@ -78,6 +78,8 @@ class RolloutController:
         for kept in (self._baselines, self._last_tick, self._unready_since):
             for key in [(m, number) for m, number in kept if m not in active or active[m].id != number]:
                 del kept[key]
+        if active and not self._lease.is_known:  # the database was not open when the lease was first asked for
+            await self._lease.renew()
         if self._lease.is_held:
             for model, rollout in active.items():
                 await self._drive(model, rollout)
