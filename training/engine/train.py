@@ -12,6 +12,7 @@ from training.engine.checkpoint import Checkpoints
 from training.engine.engine import Engine
 from training.engine.history import EpochRecord, Follower, NoTrackers
 from training.engine.session import Session
+from training.errors import StorageError
 from training.lock import held
 from training.models.resnet import build_model
 from training.models.weights import WeightsCard, save_card, save_weights
@@ -42,6 +43,8 @@ def train(
     dataset = load_dataset(run)
 
     def begin() -> None:
+        if run.weights.is_dir():  # better now than after the last epoch
+            raise StorageError(f"{run.weights} cannot be written: Is a directory")
         recorded = config_from(read_json(run.config, written_by="prepare"))
         write_json(run.config, replace(recorded, train=config))
         # They go on from weights that will not be there any more.

@@ -28,11 +28,11 @@ def graphs(run: Run, variant: Variant, batch_size: int) -> dict[str, Any]:
     exported = load_compiled(run.graph(variant))
     found = {"exported": exported.inlined_graph}
     models = {form: apply_form(load_compiled(run.graph(variant)), form) for form in ("frozen", "optimized")}
-    found |= {form: model.inlined_graph for form, model in models.items()}  # type: ignore[attr-defined]
+    found |= {form: model.graph.inlined_graph for form, model in models.items()}  # type: ignore[attr-defined]
     with torch.inference_mode():
         for _ in range(NUM_CALLS):
             models["frozen"](batch)
-        found["as run"] = models["frozen"].graph_for(batch)  # type: ignore[attr-defined]
+        found["as run"] = models["frozen"].graph.graph_for(batch)  # type: ignore[attr-defined]
     return found
 
 
