@@ -19,7 +19,6 @@ from service.admin.status.broadcaster import StatusBroadcaster
 from service.admin.status.collector import StatusCollector
 from service.admin.versions import Operations
 from service.backends.factory import create_backend
-from service.batching.request import Deadlines
 from service.config.settings import Settings
 from service.domain.backend import Backend, ModelControl
 from service.http import problems
@@ -125,7 +124,7 @@ def create_app(
     operations = Operations(settings, reconciler, registry)
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
-    services = PredictionServices(Deadlines(), shadows, prediction_ids, prediction_log)
+    services = PredictionServices(shadows, prediction_ids, prediction_log)
     predict = PredictApplication(router, services, access, metrics, predict_limits(settings))
     feedback = Feedback(reconciler, FeedbackStore(database), prediction_ids, prediction_log, settings.feedback_seconds)
     facts = {"version": app.version, "backend": settings.backend, "objective_ms": settings.latency_objective_ms}

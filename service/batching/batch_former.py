@@ -8,15 +8,11 @@ A batch is waiting while every worker is busy; it is finishing when it should be
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
-from service.batching.batch_trace import BatchTrace, begin_trace
 from service.batching.latency_model import LatencyModel
 from service.batching.queue import BatchLimits, ItemQueue
-from service.batching.request import BatchTimes, Item
-from service.domain.backend import BatchAnswer, BatchOptions, Target
-from service.errors.gateway import BackendError, GatewayError
+from service.batching.request import Batch, Item
+from service.errors.gateway import BackendError
 from service.telemetry.labels import CloseReason
 
 # A batch is finishing when it should be back within this time: about the round trip between gateway and worker.
@@ -30,61 +26,6 @@ MIN_COST_RATIO = 2
 ROUND = 8
 # How far the peak load falls towards the present load with each batch: callers that were just answered may ask again.
 PEAK_DECAY = 0.02
-
-Phase = Literal["formed", "waiting", "running", "finishing", "ended"]
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Items that go to the backend together."""
-
-    items: Sequence[Item]
-    reason: CloseReason
-    limit: int  # of items, when it was formed
-    is_repeated: bool = False  # sent again unchanged, because its worker died
-    phase: Phase = "formed"
-    service_seconds: float = 0.0  # expected, once it is in flight
-    round_trip_seconds: float = 0.0  # likewise
-    sent_at: float = 0.0
-    trace: BatchTrace | None = None  # while it is in flight, if one of its requests is traced
-
-    def send(self, target: Target, now: float) -> None:
-        """Record that the batch goes to the backend."""
-        self.sent_at = now
-        for item in self.items:
-            item.send(now)
-        if any(item.request.span is not None for item in self.items):
-            self.trace = begin_trace(target, self.items, now)
-
-    def options(self) -> BatchOptions:
-        """Return what the batch asks the backend for."""
-        return BatchOptions(
-            max([item.request.top_k for item in self.items]),
-            headers=() if self.trace is None else self.trace.span.headers(),
-        )
-
-    def deliver(self, answer: BatchAnswer, seconds: float) -> None:
-        """Give the items their results, after a round trip of `seconds`."""
-        times = BatchTimes(self.sent_at, seconds, answer.decode_seconds, answer.compute_seconds)
-        for request in {item.request for item in self.items}:
-            request.add_batch(len(self.items), self.limit, self.reason, times)
-        for item, result in zip(self.items, answer.results, strict=True):
-            item.answer(result, self.sent_at)
-
-    def fail(self, error: GatewayError) -> None:
-        """Give the items an error instead of results."""
-        for item in self.items:
-            item.fail(error)
-
-    def end_trace(self, now: float, answer: BatchAnswer | None, error: str | None = None) -> None:
-        """Record the batch's spans with its answer, or with the code of its error."""
-        if self.trace is not None:
-            trace, self.trace = self.trace, None
-            trace.end(now, self.limit, self.reason, answer, error)
-
-    def wanted_items(self, now: float) -> list[Item]:
-        """Return the items whose callers still wait."""
-        return [item for item in self.items if item.is_wanted(now)]
 
 
 class InFlight:

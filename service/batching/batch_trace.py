@@ -6,18 +6,19 @@ time in their own traces, which links to the batch.
 
 from collections.abc import Sequence
 
-from service.batching.request import InferenceRequest, Item
 from service.domain.backend import BatchAnswer, Target
 from service.telemetry.labels import CloseReason
 from service.telemetry.tracing import Attributes, OpenSpan
+
+Wait = tuple[OpenSpan, float]  # a traced request's span, and when its first item in the batch was queued
 
 
 class BatchTrace:
     """The open spans of a batch in flight."""
 
-    def __init__(self, target: Target, waits: Sequence[tuple[OpenSpan, float]], num_items: int, sent_at: float) -> None:
+    def __init__(self, target: Target, waits: Sequence[Wait], num_items: int, sent_at: float) -> None:
         self._model: Attributes = {"torchgate.model.name": target.model, "torchgate.model.version": target.version}
-        self._waits = waits  # each traced request's span, and when its items in the batch were queued
+        self._waits = waits
         self._num_items = num_items
         self._sent_at = sent_at
         self._computes = [request.child() for request, _ in waits]
@@ -44,15 +45,6 @@ class BatchTrace:
             attributes["torchgate.handler.compute_ms"] = _ms(answer.compute_seconds)
         requests = [request for request, _ in self._waits]
         self.span.end("batch", "client", self._sent_at, ended, attributes, requests, error)
-
-
-def begin_trace(target: Target, items: Sequence[Item], now: float) -> BatchTrace | None:
-    """Open the spans of a batch that is sent now; None if none of its requests is traced."""
-    waits: dict[InferenceRequest, tuple[OpenSpan, float]] = {}
-    for item in items:
-        if item.request.span is not None:
-            waits.setdefault(item.request, (item.request.span, item.queued_at))
-    return BatchTrace(target, list(waits.values()), len(items), now) if waits else None
 
 
 def _ms(seconds: float) -> float:

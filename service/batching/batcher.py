@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from functools import partial
 
 from service.batching.admission import Admission
-from service.batching.batch_former import PREFETCH_SECONDS, Batch, BatchFormer, InFlight
+from service.batching.batch_former import PREFETCH_SECONDS, BatchFormer, InFlight
 from service.batching.circuit_breaker import CircuitBreaker
 from service.batching.latency_model import LatencyModel
 from service.batching.profile_request import ProfileRequest
 from service.batching.queue import BatchLimits, ItemQueue
-from service.batching.request import InferenceRequest, Item
-from service.domain.backend import Backend, BatchAnswer, Target
+from service.batching.request import Batch, InferenceRequest, Item
+from service.domain.backend import Backend, BatchAnswer, BatchOptions, Target
 from service.errors.admin import ProfileActive
 from service.errors.gateway import BackendError, BackendFailed, CircuitOpen, Draining, GatewayError, InternalError
 from service.telemetry.version_metrics import BatcherGauges, VersionMetrics
@@ -194,9 +194,9 @@ class Batcher:
 
     async def _run(self, batch: Batch) -> None:
         self._metrics.batch_size.observe(len(batch.items))
-        batch.send(self.target, self._clock())
+        options = batch.send(self.target, self._clock())
         try:
-            answer = await self._ask(batch)
+            answer = await self._ask(batch, options)
         except BackendError as error:
             self._fail(batch, error)
             return
@@ -212,10 +212,10 @@ class Batcher:
             # After the first step of the task that `_fill` made: the worker's next batch goes first.
             asyncio.get_running_loop().call_soon(self._deliver, batch, answer, seconds)
 
-    async def _ask(self, batch: Batch) -> BatchAnswer:
+    async def _ask(self, batch: Batch, options: BatchOptions) -> BatchAnswer:
         payloads = [item.payload for item in batch.items]
         predict = self._backend.predict if self._profile is None else self._profile.predict
-        answer = await predict(self.target, payloads, batch.options(), self._timeout_seconds)
+        answer = await predict(self.target, payloads, options, self._timeout_seconds)
         if len(answer.results) != len(payloads):
             raise BackendFailed(f"{len(answer.results)} results for a batch of {len(payloads)}")
         return answer

@@ -1,18 +1,20 @@
-"""A request for inference: its items, its results, and the deadline that ends it."""
+"""A request for inference, its items, and the batches in which they go to the backend."""
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import count
+from typing import Literal
 
-from service.domain.backend import ItemError, ItemResult, Priority
+from service.batching.batch_trace import BatchTrace, Wait
+from service.domain.backend import BatchAnswer, BatchOptions, ItemError, ItemResult, Priority, Target
 from service.errors.gateway import DeadlineExceeded, GatewayError
 from service.telemetry.labels import CloseReason
 from service.telemetry.tracing import OpenSpan
 
 _sequence = count()
+Phase = Literal["formed", "waiting", "running", "finishing", "ended"]  # see service.batching.batch_former
 
 
 def _ignore() -> None:
@@ -54,11 +56,19 @@ class InferenceRequest:
     last_batch: BatchTimes | None = None  # None until a batch is answered
     submitted_at: float = 0.0
     expected_seconds: float = 0.0  # forecast at admission; 0 where nothing was ahead
+    _timer: asyncio.TimerHandle | None = None  # of the deadline
 
     def __post_init__(self) -> None:
         self.results = [None] * self.num_items
         self.num_missing = self.num_items
         self.order = (0 if self.priority == "normal" else -1, -self.deadline, -next(_sequence))
+
+    def expire(self, deadline_ms: int) -> None:
+        """End the request with DeadlineExceeded(deadline_ms) at its deadline, unless it ends before."""
+        if not self.is_done:
+            seconds = max(self.deadline - time.monotonic(), 0)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(seconds, self.end, DeadlineExceeded(deadline_ms))
 
     def sift(self, items: Sequence[bytes | ItemError]) -> list[bytes | None]:
         """Answer the items that are errors already. Return the payloads of the others, None for answered ones."""
@@ -91,6 +101,9 @@ class InferenceRequest:
         """End the request unless it has ended. Its queued items are dropped later, before they are sent."""
         if not self.is_done:
             self.is_done, self.error = True, error
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             on_done, self.on_done = self.on_done, _ignore  # break the reference cycle with the caller
             on_done()
 
@@ -107,10 +120,6 @@ class Item:
     def is_wanted(self, now: float) -> bool:
         """Return whether the caller still waits and the deadline is ahead."""
         return not self.request.is_done and self.request.deadline > now
-
-    def send(self, now: float) -> None:
-        """Record that the item goes to the backend."""
-        self.request.sent_at = now
 
     def requeue(self, now: float) -> None:
         """Start a new wait after a failed attempt; the attempt itself does not count as waiting."""
@@ -131,43 +140,53 @@ class Item:
         self.request.queue_seconds = max(self.request.queue_seconds, sent_at - self.queued_at)
 
 
-class Deadlines:
-    """Ends requests when their deadlines pass.
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Items that go to the backend together."""
 
-    All requests share one timer. A timer for each would cost as much as queueing it, and few would ever fire.
-    """
+    items: Sequence[Item]
+    reason: CloseReason
+    limit: int  # of items, when it was formed
+    is_repeated: bool = False  # sent again unchanged, because its worker died
+    phase: Phase = "formed"
+    service_seconds: float = 0.0  # expected, once it is in flight
+    round_trip_seconds: float = 0.0  # likewise
+    sent_at: float = 0.0
+    trace: BatchTrace | None = None  # while it is in flight, if one of its requests is traced
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, int, InferenceRequest]] = []  # ended requests leave it at its top
-        self._numbers = count()
-        self._timer: asyncio.TimerHandle | None = None
-        self._fires_at = 0.0
+    def send(self, target: Target, now: float) -> BatchOptions:
+        """Record that the batch goes to the backend; return what it asks the backend for."""
+        self.sent_at = now
+        top_k, waits = 1, dict[InferenceRequest, Wait]()
+        for item in self.items:
+            request = item.request
+            request.sent_at, top_k = now, max(top_k, request.top_k)
+            if request.span is not None:
+                waits.setdefault(request, (request.span, item.queued_at))
+        if not waits:
+            return BatchOptions(top_k)
+        self.trace = BatchTrace(target, list(waits.values()), len(self.items), now)
+        return BatchOptions(top_k, headers=self.trace.span.headers())
 
-    def watch(self, request: InferenceRequest, deadline_ms: int) -> None:
-        """End the request with DeadlineExceeded(deadline_ms) at its deadline, unless it ends before."""
-        self._drop_ended()
-        heappush(self._heap, (request.deadline, next(self._numbers), deadline_ms, request))
-        self._set_timer()
+    def deliver(self, answer: BatchAnswer, seconds: float) -> None:
+        """Give the items their results, after a round trip of `seconds`."""
+        times = BatchTimes(self.sent_at, seconds, answer.decode_seconds, answer.compute_seconds)
+        for request in {item.request for item in self.items}:
+            request.add_batch(len(self.items), self.limit, self.reason, times)
+        for item, result in zip(self.items, answer.results, strict=True):
+            item.answer(result, self.sent_at)
 
-    def _drop_ended(self) -> None:
-        while self._heap and self._heap[0][3].is_done:
-            heappop(self._heap)
+    def fail(self, error: GatewayError) -> None:
+        """Give the items an error instead of results."""
+        for item in self.items:
+            item.fail(error)
 
-    def _set_timer(self) -> None:
-        earliest = self._heap[0][0]
-        if self._timer is not None:
-            if self._fires_at <= earliest:
-                return
-            self._timer.cancel()
-        self._fires_at = earliest
-        self._timer = asyncio.get_running_loop().call_later(max(earliest - time.monotonic(), 0), self._end_expired)
+    def end_trace(self, now: float, answer: BatchAnswer | None, error: str | None = None) -> None:
+        """Record the batch's spans with its answer, or with the code of its error."""
+        if self.trace is not None:
+            trace, self.trace = self.trace, None
+            trace.end(now, self.limit, self.reason, answer, error)
 
-    def _end_expired(self) -> None:
-        self._timer = None
-        now = time.monotonic()
-        while self._heap and self._heap[0][0] <= now:
-            _, _, deadline_ms, request = heappop(self._heap)
-            request.end(DeadlineExceeded(deadline_ms))
-        self._drop_ended()
-        if self._heap:
-            self._set_timer()
+    def wanted_items(self, now: float) -> list[Item]:
+        """Return the items whose callers still wait."""
+        return [item for item in self.items if item.is_wanted(now)]

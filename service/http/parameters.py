@@ -20,22 +20,18 @@ HEADER_KEYS = {field: name.encode() for field, name in HEADER_NAMES.items()}
 HEADERS = frozenset(HEADER_KEYS.values())
 
 
-def read_query(query_string: bytes) -> PredictQuery:
-    """Return the query; ParameterInvalid names what is wrong with it."""
-    return _read_query(query_string) if query_string else NO_QUERY
+def read_parameters(query_string: bytes, headers: RequestHeaders) -> tuple[PredictQuery, PredictHeaders]:
+    """Return what the query and the headers ask for; ParameterInvalid names what is wrong with them."""
+    query = _read_query(query_string) if query_string else NO_QUERY
+    if HEADERS.isdisjoint(headers):
+        return query, NO_HEADERS
+    return query, _read_headers(tuple([(field, headers[key]) for field, key in HEADER_KEYS.items() if key in headers]))
 
 
 @lru_cache(MAX_REMEMBERED)
 def _read_query(query_string: bytes) -> PredictQuery:
     pairs = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
     return _checked(PredictQuery, dict(pairs), "query")
-
-
-def read_headers(headers: RequestHeaders) -> PredictHeaders:
-    """Return those headers that ask for something; ParameterInvalid names what is wrong with them."""
-    if HEADERS.isdisjoint(headers):
-        return NO_HEADERS
-    return _read_headers(tuple([(field, headers[key]) for field, key in HEADER_KEYS.items() if key in headers]))
 
 
 @lru_cache(MAX_REMEMBERED)

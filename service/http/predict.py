@@ -19,7 +19,7 @@ from service.errors.gateway import Draining, GatewayError, InternalError
 from service.errors.request import BodyTimeout, ParameterInvalid
 from service.http.body import BodyBudget, BodyLimits, BodyReader
 from service.http.direct_request import DirectRequest
-from service.http.parameters import read_headers, read_query
+from service.http.parameters import read_parameters
 from service.http.prediction import Prediction, PredictionServices
 from service.http.problems import problem
 from service.http.request_context import CLIENT_CLOSED, RequestContext
@@ -76,7 +76,7 @@ class PredictApplication:
         started = time.monotonic()
         headers = context.headers
         self._access.require_key(headers)
-        query, asked = read_query(context.query_string), read_headers(headers)
+        query, asked = read_parameters(context.query_string, headers)
         deadline_ms = asked.x_deadline_ms or self._limits.deadline_ms
         if deadline_ms > self._limits.max_deadline_ms:
             allowed = self._limits.max_deadline_ms
@@ -167,7 +167,7 @@ class PredictHandler:
         self._body.require_length(self._context.headers)
         if not self._request.is_body_complete:
             self._arrival = self._application.hold_arrival(self)
-            self._arrival.enter_context(self._prediction.arriving())
+            self._arrival.enter_context(self._prediction.model_version.arriving())
 
     def _predict(self) -> None:
         """Take the body's images to the batcher: the one way of every prediction."""
@@ -182,17 +182,13 @@ class PredictHandler:
             self._run(self._answer)
 
     def _answer(self) -> None:
-        prediction = self._prediction
-        prediction.conclude()
-        self._context.describe(prediction.log, prediction.breakdown)
-        error = prediction.error
-        if isinstance(error, ClientDisconnect):
+        self._context.describe(self._prediction.log, self._prediction.breakdown)
+        try:
+            answer = self._prediction.conclude()
+        except ClientDisconnect:
             self._drop()
-        elif error is not None:
-            assert isinstance(error, GatewayError)
-            self._refuse(error)
         else:
-            self._send(*prediction.answer())
+            self._send(*answer)
 
     def _leave(self) -> None:
         if self._has_started:

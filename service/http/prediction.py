@@ -4,14 +4,13 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 from starlette.requests import ClientDisconnect
 
-from service.batching.request import Deadlines, InferenceRequest
+from service.batching.request import InferenceRequest
 from service.domain.backend import ItemError, ItemResult, Priority, Ranking
 from service.errors.gateway import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
 from service.errors.request import ImageRejected
@@ -32,7 +31,6 @@ COUNTED: frozenset[Outcome] = frozenset({"success", "server_error", "expired"})
 class PredictionServices:
     """What all predictions share."""
 
-    deadlines: Deadlines
     shadows: Shadows
     prediction_ids: PredictionIds
     prediction_log: PredictionLog
@@ -40,9 +38,9 @@ class PredictionServices:
 
 @dataclass(slots=True, eq=False)
 class Prediction:
-    """One request whose head was accepted: `start` it with its images, `conclude` it, then take its `answer`."""
+    """One request whose head was accepted: `start` it with its images, and `conclude` it when it has ended."""
 
-    _model_version: ModelVersion
+    model_version: ModelVersion
     _top_k: int
     _deadline: float
     _deadline_ms: int
@@ -57,18 +55,14 @@ class Prediction:
     error: Exception | None = None  # why there is no answer
     log: Mapping[str, Any] = field(default_factory=dict)
 
-    def arriving(self) -> AbstractContextManager[None]:
-        """Return the hold that makes a drain of the version wait for the body."""
-        return self._model_version.arriving()
-
     def start(self, images: Images, on_end: Callable[[], None]) -> None:
         """Have the images answered; `on_end` is called once, maybe before this returns, and must not raise.
 
         Raises:
             NotReady: the version was unloaded while the body came.
         """
-        self._model_version.require_open()
-        target = self._model_version.target
+        self.model_version.require_open()
+        target = self.model_version.target
         self.log = {"model": target.model, "version": target.version, "num_images": len(images)}
         self._started = time.monotonic()
         if self._shadow_versions or self._services.prediction_log.keeps_inputs:
@@ -80,19 +74,24 @@ class Prediction:
         if call.is_done:
             return
         try:
-            self._model_version.batcher.submit(call, payloads)
+            self.model_version.batcher.submit(call, payloads)
         except GatewayError as error:
             call.end(error)
         else:
-            self._services.deadlines.watch(call, self._deadline_ms)
+            call.expire(self._deadline_ms)
 
     def leave(self) -> None:
         """End it: the client has left."""
         self._call.end(ClientDisconnect())
 
-    def conclude(self) -> None:
-        """Count the prediction, which has ended, by its outcome."""
-        call, metrics = self._call, self._model_version.metrics
+    def conclude(self) -> HttpResponse:
+        """Count the prediction, which has ended, by its outcome, and return its answer.
+
+        Raises:
+            GatewayError: why there is no answer.
+            ClientDisconnect: the client left.
+        """
+        call, metrics = self._call, self.model_version.metrics
         self.error = call.error or _why_none_is_answered(call)
         if self._span is not None:
             self._describe(self._span)
@@ -101,18 +100,20 @@ class Prediction:
         seconds = self._seconds = time.monotonic() - self._started
         metrics.seconds[outcome].observe(seconds)
         if outcome in COUNTED or isinstance(self.error, CircuitOpen):
-            self._model_version.counts.count(seconds, is_error=outcome != "success")
+            self.model_version.counts.count(seconds, is_error=outcome != "success")
         if outcome == "success":
             if seconds <= metrics.fast_seconds:
                 metrics.fast_requests.inc()
             metrics.queue_seconds.observe(call.queue_seconds)
             if self._shadow_versions:  # after the answer, which is written in this turn of the event loop
-                copied = MirroredRequest(self._model_version, call, self._images, seconds)
+                copied = MirroredRequest(self.model_version, call, self._images, seconds)
                 asyncio.get_running_loop().call_soon(self._services.shadows.copy, copied, self._shadow_versions)
+        if self.error is not None:
+            raise self.error
+        return self._answer()
 
-    def answer(self) -> HttpResponse:
-        """Return the answer to a request that was concluded without an error."""
-        model_version, call = self._model_version, self._call
+    def _answer(self) -> HttpResponse:
+        model_version, call = self.model_version, self._call
         best = [result.top_k[0][0] if isinstance(result, Ranking) else NO_CLASS for result in call.results]
         answer_id = self._services.prediction_ids.issue(model_version.target_bytes, best)
         body = answer_body(model_version, call, answer_id)
@@ -124,7 +125,7 @@ class Prediction:
 
     def _describe(self, span: OpenSpan) -> None:
         """Describe the images' batch on the request's span."""
-        call, target = self._call, self._model_version.target
+        call, target = self._call, self.model_version.target
         span.attributes = {
             "torchgate.model.name": target.model,
             "torchgate.model.version": target.version,

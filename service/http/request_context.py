@@ -67,25 +67,22 @@ class RequestRecorder:
         """Measure and log a request that was answered, or whose client left."""
         self._num_in_progress[context.in_progress_as] -= 1
         now = time.monotonic()
-        seconds = now - context.started
         method, route, code = context.method, context.route, context.status or CLIENT_CLOSED
-        self._metrics.http_request(method, route, code, seconds)
+        self._metrics.http_request(method, route, code, now - context.started)
         if context.span is not None:
             _end_span(context.span, context, now)
         level = "debug" if route in QUIET_ROUTES else "info"
-        slow = self._log.if_slow(seconds, context.breakdown, context.started, now)
-        if slow or self._log.is_enabled_for(level):
-            fields = {
-                **context.ids(),
-                "method": method,
-                "route": route,
-                "code": code,
-                "duration_ms": round(seconds * 1000, 3),
-                **context.log,
-            }
-            if context.error_code is not None:
-                fields["error_code"] = context.error_code
-            self._log.write("warning" if slow else level, "slow request" if slow else "request", {**fields, **slow})
+        fields = {
+            **context.ids(),
+            "method": method,
+            "route": route,
+            "code": code,
+            "duration_ms": round((now - context.started) * 1000, 3),
+            **context.log,
+        }
+        if context.error_code is not None:
+            fields["error_code"] = context.error_code
+        self._log.request(level, fields, context.breakdown, context.started, now)
 
 
 class RequestContext:

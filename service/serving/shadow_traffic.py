@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median, median_low
 
-from service.batching.request import Deadlines, InferenceRequest
+from service.batching.request import InferenceRequest
 from service.domain.backend import ItemError, Ranking, Target
 from service.errors.gateway import GatewayError
 from service.persistence.registry import Registry
@@ -79,7 +79,6 @@ class Shadows:
         self._registry = registry
         self._metrics = metrics
         self._deadline_ms = deadline_ms
-        self._deadlines = Deadlines()
         self._random = random.Random()  # noqa: S311 - a choice of samples is no secret
         self._streams: dict[tuple[Target, Target], _ShadowStream] = {}
 
@@ -87,7 +86,7 @@ class Shadows:
         """Return the versions that get a copy of a request that `primary` is to answer."""
         target = primary.target
         state = self._registry.models[target.model]
-        if state.policy is None or not (state.policy.shadows or state.rollout):
+        if state.policy is None or not (state.policy.shadows or state.rollouts):
             return ()
         shares = dict(state.policy.shadows)
         if state.rollout is not None and target.version == state.rollout.stable:
@@ -125,7 +124,7 @@ class Shadows:
         if stream is None or not self._is_served(stream):
             comparison = Comparison(primary.target.version, shadow.target.version)
             metrics = ShadowMetrics(self._metrics, shadow.target, primary.target.version)
-            stream = _ShadowStream(primary, shadow, comparison, metrics, self._deadlines, self._deadline_ms)
+            stream = _ShadowStream(primary, shadow, comparison, metrics, self._deadline_ms)
             self._streams[key] = stream
         return stream
 
@@ -142,14 +141,12 @@ class _ShadowStream:
         shadow: ModelVersion,
         comparison: Comparison,
         metrics: ShadowMetrics,
-        deadlines: Deadlines,
         deadline_ms: int,
     ) -> None:
         self.primary = primary
         self.shadow = shadow
         self.comparison = comparison
         self._metrics = metrics
-        self._deadlines = deadlines
         self._deadline_ms = deadline_ms
         self._waiting: deque[MirroredRequest] = deque()
         self._is_running = False
@@ -215,7 +212,7 @@ class _ShadowStream:
         except GatewayError as error:
             call.end(error)
         else:
-            self._deadlines.watch(call, self._deadline_ms)
+            call.expire(self._deadline_ms)
 
     def _compare(self, copied: MirroredRequest, call: InferenceRequest, started: float) -> None:
         self._is_running = False

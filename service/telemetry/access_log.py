@@ -35,15 +35,22 @@ class AccessLog:
         self._second = 0
         self._time = ""
 
-    def is_enabled_for(self, level: str) -> bool:
-        """Tell whether lines of this level are shown."""
-        return LEVELS[level] >= self._level
+    def request(
+        self, level: str, fields: Mapping[str, Any], breakdown: Breakdown | None, started: float, ended: float
+    ) -> None:
+        """Write a request's line at `level`; at `warning`, with its breakdown, if it was slow."""
+        slow = self._slow_fields(breakdown, started, ended)
+        if slow:
+            self._write("warning", "slow request", {**fields, **slow})
+        elif LEVELS[level] >= self._level:
+            self._write(level, "request", fields)
 
-    def if_slow(self, seconds: float, breakdown: Breakdown | None, started: float, ended: float) -> Mapping[str, float]:
-        """Return what the line of a slow request says beside the usual; nothing of one that was not, or of too many.
+    def _slow_fields(self, breakdown: Breakdown | None, started: float, ended: float) -> Mapping[str, float]:
+        """Return the breakdown of a slow request, unless there were too many; nothing of any other.
 
-        The time that a body took to arrive is its sender's, and makes no request slow.
+        The client's upload time does not make a request slow.
         """
+        seconds = ended - started
         if seconds < self._slow_seconds or breakdown is None or LEVELS["warning"] < self._level:
             return {}
         parts = breakdown(started, ended)
@@ -58,8 +65,7 @@ class AccessLog:
         num_left_out, self._num_left_out = self._num_left_out, 0
         return {**parts, "num_left_out": num_left_out} if num_left_out else parts
 
-    def write(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        """Write a line to standard error before the event loop next waits."""
+    def _write(self, level: str, message: str, fields: Mapping[str, Any]) -> None:
         now = int(time.time())
         if now != self._second:
             self._second, self._time = now, time.strftime(TIME_FORMAT, time.gmtime(now))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version as distribution_version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.platform_collector import PlatformCollector
@@ -13,7 +13,6 @@ from prometheus_client.process_collector import ProcessCollector
 from service.config.objectives import Objectives
 from service.config.settings import Settings
 from service.domain.backend import Target
-from service.telemetry.fast_metrics import QuickCounter, QuickHistogram
 from service.telemetry.labels import (
     BATCH_SIZE_BUCKETS,
     DIFFERENCE_BUCKETS,
@@ -34,22 +33,21 @@ class Metrics:
 
     def __init__(self, objectives: Objectives = _DEFAULTS) -> None:  # noqa: PLR0915 - one statement for each metric
         self.objectives = objectives
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # Prometheus would keep them as more series
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
 
-        fast_counter = partial(QuickCounter, registry=registry)
-        fast_histogram = partial(QuickHistogram, registry=registry)
         counter = partial(Counter, registry=registry)
         gauge = partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
         info = partial(Info, registry=registry)
 
-        self.http_requests = fast_counter(
+        self.http_requests = counter(
             "torchgate_http_requests_total", "HTTP requests answered.", ("method", "route", "code")
         )
-        self.http_seconds = fast_histogram(
+        self.http_seconds = histogram(
             "torchgate_http_request_duration_seconds",
             "Time from a request's first byte to the last byte of its answer.",
             ("method", "route", "code"),
@@ -61,40 +59,36 @@ class Metrics:
             ("route",),
         )
 
-        self.inference_requests = fast_counter(
+        self.inference_requests = counter(
             "torchgate_inference_requests_total",
             "Prediction requests that reached a version, by outcome.",
             (*VERSION, "protocol", "role", "outcome"),
         )
-        self.inference_items = fast_counter(
-            "torchgate_inference_items_total", "Images answered, errors included.", VERSION
-        )
-        self.inference_batches = fast_counter(
+        self.inference_items = counter("torchgate_inference_items_total", "Images answered, errors included.", VERSION)
+        self.inference_batches = counter(
             "torchgate_inference_batches_total", "Batches that the backend answered.", VERSION
         )
-        self.inference_seconds = fast_histogram(
+        self.inference_seconds = histogram(
             "torchgate_inference_duration_seconds",
             "Time from a complete request body to the answer for its last image, by outcome.",
             (*VERSION, "outcome"),
             buckets=objectives.edges(DURATION_BUCKETS),
         )
-        self.queue_seconds = fast_histogram(
+        self.queue_seconds = histogram(
             "torchgate_inference_queue_seconds",
             "Longest time that an image of a request waited in the queue.",
             VERSION,
             buckets=objectives.edges(QUEUE_BUCKETS),
         )
-        self.compute_seconds = fast_histogram(
+        self.compute_seconds = histogram(
             "torchgate_inference_compute_seconds",
             "Round trip of one successful batch to the backend.",
             VERSION,
             buckets=objectives.edges(DURATION_BUCKETS),
         )
 
-        self.batch_size = fast_histogram(
-            "torchgate_batch_size", "Images in one batch.", VERSION, buckets=BATCH_SIZE_BUCKETS
-        )
-        self.batch_close = fast_counter(
+        self.batch_size = histogram("torchgate_batch_size", "Images in one batch.", VERSION, buckets=BATCH_SIZE_BUCKETS)
+        self.batch_close = counter(
             "torchgate_batch_close_total",
             "Batches by why they closed: full, shared (the rest goes to other workers), idle (the queue was empty), "
             "deadline, drain, split (a failed batch, tried again in parts).",
@@ -112,7 +106,7 @@ class Metrics:
         self.queue_depth = gauge("torchgate_queue_depth", "Queued images.", VERSION)
         self.queue_oldest_age = gauge("torchgate_queue_oldest_age_seconds", "Age of the oldest queued image.", VERSION)
         self.in_flight_batches = gauge("torchgate_inflight_batches", "Batches in progress at the backend.", VERSION)
-        self.rejected = fast_counter(
+        self.rejected = counter(
             "torchgate_rejected_total", "Requests refused before they were queued, by reason.", ("reason",)
         )
 
@@ -179,7 +173,7 @@ class Metrics:
             ("result",),
         )
         self.model_info = info("torchgate_model", "Facts about a version.", VERSION)
-        self.loop_lag_seconds = fast_histogram(
+        self.loop_lag_seconds = histogram(
             "torchgate_event_loop_lag_seconds",
             "Delay of a timer on the event loop, measured ten times a second.",
             buckets=DURATION_BUCKETS,
@@ -191,7 +185,7 @@ class Metrics:
             self.rejected.labels(reason)
         self.backend_up.set(0)
         self.models = ModelMetrics(registry)
-        self.slo_fast_requests = fast_counter(
+        self.slo_fast_requests = counter(
             "torchgate_slo_fast_requests_total",
             "Requests answered within torchgate_slo_latency_threshold_seconds.",
             VERSION,

@@ -2,9 +2,8 @@
 
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from service.telemetry.fast_metrics import QuickHistogram
 from service.telemetry.labels import CONFIDENCE_BUCKETS, VERSION
 
 
@@ -12,9 +11,9 @@ class ModelMetrics:
     """The metrics of traffic policies, rollouts, feedback and drift."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        fast_histogram = partial(QuickHistogram, registry=registry)
         counter = partial(Counter, registry=registry)
         gauge = partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
 
         self.traffic_weight = gauge(
             "torchgate_model_traffic_weight_ratio",
@@ -39,7 +38,7 @@ class ModelMetrics:
             "Images by predicted class, shadow copies included.",
             (*VERSION, "class"),
         )
-        self.prediction_confidence = fast_histogram(
+        self.prediction_confidence = histogram(
             "torchgate_prediction_confidence_ratio",
             "Probability of the predicted class, shadow copies included.",
             VERSION,

@@ -1,12 +1,13 @@
 """One version's metrics with their labels bound, so that a request looks nothing up."""
 
-from collections import Counter
+import collections
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from prometheus_client import Counter, Histogram
+
 from service.domain.backend import Target
 from service.domain.traffic import Role
-from service.telemetry.fast_metrics import QuickCounter, QuickHistogram
 from service.telemetry.labels import (
     CIRCUIT_STATES,
     SHADOW_RESULTS,
@@ -45,7 +46,7 @@ class DriftMetrics:
 
     def count(self, answers: Sequence[tuple[int, float]]) -> None:
         """Count answers, each a class and its probability."""
-        for index, count in Counter([index for index, _ in answers]).items():
+        for index, count in collections.Counter([index for index, _ in answers]).items():
             self._classes[index].inc(count)
         for _, confidence in answers:
             self._confidence.observe(min(confidence, 1.0))  # softmax may round to a little more
@@ -56,14 +57,14 @@ class DriftMetrics:
         self._threshold.labels(*self._labels, kind).set(threshold)
 
 
-class Durations(dict[Outcome, QuickHistogram]):
+class Durations(dict[Outcome, Histogram]):
     """Histograms by outcome, each made for its first request: one has 18 series, and most outcomes never happen."""
 
-    def __init__(self, histogram: QuickHistogram, labels: tuple[str, str]) -> None:
+    def __init__(self, histogram: Histogram, labels: tuple[str, str]) -> None:
         super().__init__()
         self._histogram, self._labels = histogram, labels
 
-    def __missing__(self, outcome: Outcome) -> QuickHistogram:
+    def __missing__(self, outcome: Outcome) -> Histogram:
         child = self[outcome] = self._histogram.labels(*self._labels, outcome)
         return child
 
@@ -88,7 +89,7 @@ class VersionMetrics:
         labels = (target.model, target.version)
         self._requests = metrics.inference_requests
         self._labels = labels
-        self._requests_by_role: dict[Role, Mapping[Outcome, QuickCounter]] = {}
+        self._requests_by_role: dict[Role, Mapping[Outcome, Counter]] = {}
         self.play("primary")
         self.fast_requests = metrics.slo_fast_requests.labels(*labels)
         self.fast_seconds = metrics.objectives.latency_seconds
@@ -133,7 +134,7 @@ class VersionMetrics:
             }
         self.requests = self._requests_by_role[role]
 
-    def requests_in_all_roles(self) -> Mapping[Outcome, Sequence[QuickCounter]]:
+    def requests_in_all_roles(self) -> Mapping[Outcome, Sequence[Counter]]:
         """Return the request counters by outcome, one for each role that the version has had."""
         return {outcome: [each[outcome] for each in self._requests_by_role.values()] for outcome in self.requests}
 

@@ -135,8 +135,11 @@ async def test_a_slow_sender_is_no_slow_request(tmp_path: Path, capsys: pytest.C
     assert (line["message"], line["duration_ms"] >= 190) == ("request", True)
 
 
-def ask(log: AccessLog, at: float, seconds: float = 2.0) -> Any:
-    return log.if_slow(seconds, lambda started, ended: {"read_ms": 0.0, "queue_ms": 2000.0}, at - seconds, at)
+def ask(log: AccessLog, at: float, seconds: float = 2.0) -> dict[str, Any]:
+    """Return the line of a slow request; nothing if there is none."""
+    log.request("debug", {}, lambda started, ended: {"read_ms": 0.0, "queue_ms": 2000.0}, at - seconds, at)
+    line: dict[str, Any] = json.loads(log._lines.pop()) if log._lines else {}
+    return line
 
 
 async def test_slow_lines_have_a_bound() -> None:

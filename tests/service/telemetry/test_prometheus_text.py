@@ -10,9 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import choose_encoder
 
 from service.domain.backend import Target
-from service.telemetry.fast_metrics import QuickCounter, QuickHistogram
 from service.telemetry.metrics import Metrics
-from service.telemetry.prometheus_text import LINES_PER_TURN, expose
+from service.telemetry.prometheus_text import expose
 from service.telemetry.version_metrics import VersionMetrics
 from tests.gateway import running_gateway
 
@@ -29,69 +28,45 @@ def a_registry() -> CollectorRegistry:
     PlatformCollector(registry=registry)
     odd = 'a"b\\c\nd'
     Counter("plain_total", f"Plain, {odd}.", registry=registry).inc(3e7)
-    seen = QuickCounter("seen", "Seen.", ("kind", "alpha"), registry=registry)
+    seen = Counter("seen", "Seen.", ("kind", "alpha"), registry=registry)
     seen.labels(odd, "é").inc(0.25)
     seen.labels("b", "").inc()
     Gauge("depth", "Depth.", ("z",), registry=registry).labels("1").set(float("inf"))
     Info("what", "What.", ("model",), registry=registry).labels("m").info({"version": "1"})
     Info("build", "Build.", registry=registry).info({"version": odd})
-    for number, kind in enumerate((Histogram, QuickHistogram)):
-        histogram = kind(f"seconds_{number}", "Seconds.", ("model",), buckets=(0.1, 1), registry=registry)
-        histogram.labels("m").observe(0.5)
-        histogram.labels("n").observe(5)
-        kind(f"bare_{number}", "Bare.", buckets=(-1, 0, 1e9), registry=registry).observe(0)
+    histogram = Histogram("seconds", "Seconds.", ("model",), buckets=(0.1, 1), registry=registry)
+    histogram.labels("m").observe(0.5)
+    histogram.labels("n").observe(5)
+    Histogram("bare", "Bare.", buckets=(-1, 0, 1e9), registry=registry).observe(0)
     return registry
 
 
-def normal(line: str) -> str:
-    """Return a line with its labels in order: ours come after the histogram's own edge, theirs before it."""
-    name, brace, rest = line.partition("{")
-    if not brace or line.startswith("#"):
-        return line
-    labels, _, value = rest.rpartition("}")
-    return f"{name}{{{','.join(sorted(labels.split(',')))}}}{value}"
-
-
 @pytest.mark.parametrize("accept", [TEXT, OPENMETRICS, PROMETHEUS_3, "", "text/plain;version=1.0.0"])
-async def test_the_page_is_prometheus_clients_but_for_when_things_began(accept: str) -> None:
+async def test_the_page_is_prometheus_clients(accept: str) -> None:
     registry = a_registry()
     encode, content_type = choose_encoder(accept)
-    expected = [line for line in encode(registry).decode().split("\n") if "_created" not in line]
-    page, ours = await expose(registry, accept)
-    assert ours == content_type
-    assert [normal(line) for line in page.decode().split("\n")] == [normal(line) for line in expected]
+    assert await expose(registry, accept) == (encode(registry), content_type)
 
 
-async def test_others_run_while_a_long_page_is_written() -> None:
+async def test_others_run_while_a_page_is_written() -> None:
     registry = CollectorRegistry()
-    gauge = Gauge("depth", "Depth.", ("version",), registry=registry)
-    for number in range(10 * LINES_PER_TURN):
-        gauge.labels(str(number)).set(number)
+    gauges = [Gauge(f"depth_{number}", "Depth.", ("version",), registry=registry) for number in range(10)]
+    for gauge in gauges:
+        gauge.labels("a").set(1)
     writing = asyncio.create_task(expose(registry, TEXT))
+    await asyncio.sleep(0)
+    gauges[9].clear()  # a version that goes meanwhile harms nothing
+    Gauge("new", "New.", registry=registry)
     num_turns = 0
     while not writing.done():
         await asyncio.sleep(0)
         num_turns += 1
     page, _ = await writing
-    assert page.count(b"\n") == 10 * LINES_PER_TURN + 2
-    assert num_turns >= 10
+    assert page.count(b"\n") == 9 * 3 + 2
+    assert num_turns >= 9
 
 
-async def test_a_version_that_goes_while_the_page_is_written_harms_nothing() -> None:
-    registry = CollectorRegistry()
-    gauge = Gauge("depth", "Depth.", ("version",), registry=registry)
-    for number in range(2 * LINES_PER_TURN):
-        gauge.labels(str(number)).set(number)
-    writing = asyncio.create_task(expose(registry, TEXT))
-    await asyncio.sleep(0)
-    gauge.clear()
-    Gauge("new", "New.", registry=registry)
-    page, _ = await writing
-    assert page.count(b"\n") == 2 * LINES_PER_TURN + 2
-
-
-async def test_the_gateway_pauses_within_a_scrape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.telemetry.prometheus_text.LINES_PER_TURN", 1)
+async def test_the_gateway_pauses_within_a_scrape(tmp_path: Path) -> None:
     versions = tuple(("digits", f"1.{number}", "fp32") for number in range(3))
     async with running_gateway(tmp_path, versions, model_store_policy="all") as rig:
         await rig.until_every_version_is_ready()
@@ -138,4 +113,5 @@ async def test_fifty_versions_are_written_in_small_pieces() -> None:
     whole = 1000 * (time.thread_time() - last)
     num_lines = page.count(b"\n")
     print(f"{num_lines} lines: {sum(pieces):.0f} ms, {max(pieces):.1f} ms in a piece; prometheus_client {whole:.0f} ms")
-    assert len(pieces) > num_lines / LINES_PER_TURN / 2
+    assert page.count(b"# EOF") == 1
+    assert len(pieces) >= page.count(b"# TYPE") / 2
