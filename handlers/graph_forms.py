@@ -171,7 +171,7 @@ def load_graph(
         tolerance = max(TOLERANCE, contract["self_check"]["tolerance"])
     forms: list[Loaded] = []
     first = 1
-    for choice in choose(contract, override, device):
+    for choice in forms_to_use(contract, override, device):
         form = Loaded(Choice("portable", choice.max_batch_size), portable.graph)
         if choice.form != "portable":
             try:
@@ -221,7 +221,7 @@ def apply_form(graph: Any, form: str) -> Any:
     return make(graph)
 
 
-def choose(contract: Mapping[str, Any], override: str, device: torch.device) -> list[Choice]:
+def forms_to_use(contract: Mapping[str, Any], override: str, device: torch.device) -> list[Choice]:
     """Return the forms to use in rising order of batch size, the last without a bound; never raises."""
     if override in FORMS:
         choices = [Choice(override)]

@@ -14,7 +14,7 @@ from benchmarks.training.table import Figure, Row, Table
 from benchmarks.training.timing import ON_CPU, in_turns
 from training.evaluation.threads import one_thread
 from training.export.compile import compile_graph
-from training.export.graph_forms import apply_form
+from training.export.fastest_form import apply_form
 from training.export.onnx_file import INPUT, make_onnx, missing_packages
 from training.int8.quantize import to_int8_dynamic, to_int8_static
 from training.models.resnet import build_model

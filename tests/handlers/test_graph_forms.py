@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from handlers import graph_forms
-from handlers.graph_forms import FORMS, Choice, choose, load_graph, read_choices
+from handlers.graph_forms import FORMS, Choice, forms_to_use, load_graph, read_choices
 from handlers.image_classifier import ImageClassifier
 from tests import images
 from tests.handlers.archives import checked_contract, toy_contract, toy_graph, write_model_folder
@@ -198,14 +198,14 @@ def test_an_unknown_override_is_named_and_ignored(
     ],
 )
 def test_a_part_that_cannot_be_read_leaves_the_graph_portable(broken: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    assert choose({"optimize": broken}, "", CPU) == [Choice("portable")]
+    assert forms_to_use({"optimize": broken}, "", CPU) == [Choice("portable")]
     assert "optimize cannot be used" in capfd.readouterr().err
 
 
 def test_on_a_gpu_the_cpus_forms_give_way_to_the_frozen_one() -> None:
-    assert choose({"optimize": optimize(("optimized", None))}, "", GPU) == [Choice("frozen")]
-    assert choose({}, "optimized-channels-last", GPU) == [Choice("frozen")]
-    assert choose({}, "portable", GPU) == choose({}, "", GPU) == [Choice("portable")]
+    assert forms_to_use({"optimize": optimize(("optimized", None))}, "", GPU) == [Choice("frozen")]
+    assert forms_to_use({}, "optimized-channels-last", GPU) == [Choice("frozen")]
+    assert forms_to_use({}, "portable", GPU) == forms_to_use({}, "", GPU) == [Choice("portable")]
 
 
 def test_later_fields_of_the_part_are_let_pass() -> None:

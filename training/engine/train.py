@@ -11,7 +11,7 @@ from training.engine.assembly import build_engine
 from training.engine.checkpoint import Checkpoints
 from training.engine.engine import Engine
 from training.engine.history import EpochRecord, Follower, NoTrackers
-from training.engine.session import Session
+from training.engine.training_loop import TrainingLoop
 from training.errors import StorageError
 from training.lock import held
 from training.models.resnet import build_model
@@ -54,8 +54,8 @@ def train(
         if strategy.world.is_main:
             stack.enter_context(held(run.folder, "--run"))
         engine = build_engine(run, dataset, config, execution, strategy, stack)
-        session = Session(run, engine, execution, follower, f"train --run {run.folder}")
-        best = session.train(begin, resume=resume)
+        loop = TrainingLoop(run, engine, execution, follower, f"train --run {run.folder}")
+        best = loop.train(begin, resume=resume)
         if strategy.world.is_main:
             _save(run, dataset, engine, best)
 

@@ -14,8 +14,8 @@ from training.errors import ParityError, RunError
 from training.evaluation.evaluate import evaluate_model, save_evaluation
 from training.export.aoti import check_compiler, compiled_for, make_package
 from training.export.compile import check_compile, compile_graph
+from training.export.fastest_form import Optimize, as_served, find_fastest, read_optimize
 from training.export.graph_file import load_compiled
-from training.export.graph_forms import Optimize, as_served, find_fastest, read_optimize
 from training.export.onnx_file import check_packages, export_onnx
 from training.export.variants_table import compare
 from training.int8.quantize import load_variant

@@ -9,8 +9,8 @@ from training.artifacts import Run, Variant
 from training.data.dataset import load_split
 from training.errors import SettingError
 from training.export.export import load_graph_card
+from training.export.fastest_form import apply_form
 from training.export.graph_file import load_compiled
-from training.export.graph_forms import apply_form
 
 # A graph is specialised in the first calls and optimised in the second.
 NUM_CALLS = 3

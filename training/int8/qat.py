@@ -27,7 +27,7 @@ from training.engine.assembly import build_engine
 from training.engine.checkpoint import seed_all
 from training.engine.engine import num_steps
 from training.engine.history import Follower, NoTrackers
-from training.engine.session import Session
+from training.engine.training_loop import TrainingLoop
 from training.errors import RunError, SettingError
 from training.int8.fx_layers import (
     LARGEST_ACTIVATION,
@@ -78,7 +78,7 @@ def train_qat(
         engine.validated = to_int8
         engine.first_kept_epoch = num_moving // steps_per_epoch + 1
         command = f"quantize --run {run.folder} --qat"
-        best = Session(run.qat, engine, execution, follower or NoTrackers(), command).train(begin, resume=resume)
+        best = TrainingLoop(run.qat, engine, execution, follower or NoTrackers(), command).train(begin, resume=resume)
     digest = save_weights(run.qat, engine.kept)
     save_card(
         run.qat,

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from training.artifacts import Run, Sweep, read_json, write_json
 from training.engine.history import EpochRecord, best_of, merit
 from training.errors import RunError, SettingError, TrialPruned
-from training.options.dotted import differences
+from training.options.flat_config import differences
 from training.options.names import Value
 from training.options.verbs import SweepOptions
 from training.sweep.space import Categorical, Dimension

@@ -9,7 +9,7 @@ from training.artifacts import Run, write_bytes, write_json
 from training.engine.history import best_of
 from training.errors import RunError, SettingError
 from training.evaluation.plots import plot_runs
-from training.options.dotted import differences
+from training.options.flat_config import differences
 from training.tracking.record import epochs_of, load_record
 
 MOST_RUNS = 20  # that lines of different colours can be told apart of

@@ -22,7 +22,7 @@ from training.errors import TrackingError
 from training.evaluation.evaluate import load_evaluation
 from training.export.export import exported_variants
 from training.options.config import Config
-from training.options.dotted import flatten
+from training.options.flat_config import flatten
 from training.tracking.record import FIGURES, Status, load_record
 
 ENDINGS: dict[Status, str] = {

@@ -14,7 +14,7 @@ from training.data.dataset import load_split
 from training.engine.history import EpochRecord
 from training.errors import TrackingError
 from training.options.config import Config
-from training.options.dotted import flatten
+from training.options.flat_config import flatten
 from training.options.verbs import TrackingOptions
 from training.tracking.record import load_record
 from training.tracking.tracker import importing_mlflow, tracked

@@ -11,19 +11,19 @@ from handlers import graph_forms, packed_request
 from training.archive.contract import build_contract
 from training.artifacts import VARIANTS, Run, Variant
 from training.data.dataset import load_split
-from training.export import graph_forms as forms
+from training.export import fastest_form as forms
 from training.export.export import load_graph_card
-from training.export.graph_file import load_compiled
-from training.export.graph_forms import (
+from training.export.fastest_form import (
     BATCH_SIZES,
     FORMS,
     GraphForm,
     ServedForm,
     apply_form,
     as_served,
-    choose,
+    fastest_forms,
     find_fastest,
 )
+from training.export.graph_file import load_compiled
 from training.options.config import MOST_IMAGES
 
 SLOW = [10.0] * 6
@@ -87,7 +87,7 @@ def test_each_batch_is_answered_by_the_form_for_its_size(exported: Run) -> None:
     ],
 )
 def test_the_least_that_is_fast_is_chosen(median_ms: Any, expected: list[ServedForm]) -> None:
-    assert choose(median_ms) == expected
+    assert fastest_forms(median_ms) == expected
 
 
 def test_without_its_compiler_there_is_no_fused_form(

@@ -84,7 +84,7 @@ def find_fastest(graph: Path, images: Tensor, tolerance: float = TOLERANCE) -> O
         form: [round(each.median_ms, 4) for each in measured] for form, measured in latencies.items()
     }
     return Optimize(
-        forms=choose(medians),
+        forms=fastest_forms(medians),
         num_threads=1,
         processor=torch.backends.cpu.get_cpu_capability(),
         batch_sizes=list(BATCH_SIZES),
@@ -92,7 +92,7 @@ def find_fastest(graph: Path, images: Tensor, tolerance: float = TOLERANCE) -> O
     )
 
 
-def choose(median_ms: dict[GraphForm, list[float]]) -> list[ServedForm]:
+def fastest_forms(median_ms: dict[GraphForm, list[float]]) -> list[ServedForm]:
     """Return the form, or the two with the size between them, that take the least time on average over the sizes.
 
     The average is of ratios, so that no size counts for more than another. What is less to load is kept unless the

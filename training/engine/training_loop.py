@@ -11,15 +11,15 @@ from training.engine.history import EpochRecord, Follower
 from training.engine.step_profile import profiling
 from training.errors import Interrupted, RunError, SettingError
 from training.options.config import TrainConfig, train_config_from
-from training.options.dotted import differences
 from training.options.execution import ExecutionOptions
+from training.options.flat_config import differences
 from training.options.names import options_by_name
 
 MAY_CHANGE = ("loader.workers", "loader.prefetch", "loader.pin_memory")  # when resumed: who reads, not what
 
 
 @dataclass
-class Session:
+class TrainingLoop:
     """An engine, the run whose folder it leaves checkpoints and history in, and who is told of its epochs."""
 
     run: Run
