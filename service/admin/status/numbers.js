@@ -24,8 +24,10 @@ function duration(seconds) {
 
 const milliseconds = (ms) => (ms >= 1000 ? `${short(ms / 1000)} s` : `${short(ms)} ms`);
 const megabytes = (bytes) => `${Math.round(bytes / 2 ** 20)} MB`;
-const total = (numbers) => Object.values(numbers).reduce((sum, each) => sum + each, 0);
+const sum = (items, read) => items.reduce((all, each) => all + (read(each) ?? 0), 0);
+const total = (numbers) => sum(Object.values(numbers), (each) => each);
 const byId = (id) => document.getElementById(id);
+const on = (element, events, act) => events.split(" ").forEach((event) => element.addEventListener(event, act));
 
 function show(id, text) {
   const element = byId(id);
