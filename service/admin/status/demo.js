@@ -1,5 +1,6 @@
 // The corner to try the gateway in: a pad to draw on, a place for an image, and the answer.
 const pad = byId("pad");
+const sent = byId("sent").getContext("2d", { willReadFrequently: true });
 const STEP = 1 / 28; // of the pad, for one press of an arrow key
 const PAUSE_MS = 300; // after a stroke, before the drawing is sent by itself
 const NUM_CLASSES = 10;
@@ -11,10 +12,8 @@ let timer = 0;
 function paint() {
   const scale = window.devicePixelRatio || 1;
   const side = Math.round(pad.clientWidth * scale) || 172;
-  if (pad.width !== side) pad.width = pad.height = side;
+  pad.width = pad.height = side; // which clears it
   const context = pad.getContext("2d");
-  context.setTransform(1, 0, 0, 1, 0, 0);
-  context.clearRect(0, 0, side, side);
   context.scale(side, side);
   trace(context, drawing.strokes, PEN_SHARE * 1.15);
   if (drawing.isKeyboard) {
@@ -35,7 +34,7 @@ function clear() {
   byId("picked").hidden = true;
   byId("file").value = "";
   Object.assign(drawing, { strokes: [], isDown: false, file: null });
-  byId("sent").getContext("2d").clearRect(0, 0, 999, 999);
+  sent.clearRect(0, 0, sent.canvas.width, sent.canvas.height);
   say("", "");
   paint();
 }
@@ -144,8 +143,8 @@ new ResizeObserver(paint).observe(pad);
 async function drawn(model) {
   const known = latest?.versions.find((version) => version.model === model && version.input);
   const { width, height } = known?.input ?? { width: 28, height: 28 };
-  rasterise(byId("sent"), drawing.strokes, width, height);
-  return new Promise((resolve) => byId("sent").toBlob(resolve, "image/png"));
+  rasterise(sent, drawing.strokes, width, height);
+  return new Promise((resolve) => sent.canvas.toBlob(resolve, "image/png"));
 }
 
 async function ask() {
@@ -171,7 +170,7 @@ async function ask() {
 
 function tell(answer, { model, version, predictions: [prediction] }, elapsed) {
   const classes = prediction.top_k.map(({ label, probability }) => {
-    const track = make("div", { class: "track" }, wide("i", probability));
+    const track = make("div", { class: "stack" }, bar(probability));
     return make("li", {}, make("span", { title: label }, label), track, make("em", {}, `${percent(probability)} %`));
   });
   const timing = answer.headers.get("server-timing") ?? "";

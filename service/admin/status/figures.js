@@ -8,12 +8,7 @@ function colourOf(name) {
   return colours.get(name);
 }
 
-const swatch = (name) => {
-  const element = make("i", { class: "swatch", "aria-hidden": "true" });
-  element.style.background = colourOf(name);
-  return element;
-};
-
+const swatch = (name) => make("i", { class: "swatch", "aria-hidden": "true", style: { background: colourOf(name) } });
 const rateOf = (point) => total(point.rates);
 const badOf = ({ rates }) => (rates.server_error ?? 0) + (rates.overload ?? 0);
 const describe = (id, text) => byId(id).setAttribute("aria-label", text);
@@ -101,8 +96,7 @@ function showBatches({ sizes, versions, rejected }, points, recent, time) {
   byId("sizes").replaceChildren(...counts.slice(0, last + 1).map((count, i) => {
     const [from, to] = [i ? sizes[i - 1] + 1 : 1, sizes[i] ?? Infinity];
     const name = to === Infinity ? `>${from - 1}` : from === to ? `${from}` : `${from}–${to}`;
-    const rod = make("i");
-    rod.style.height = `${(count / most) * 100}%`;
+    const rod = make("i", { style: { height: `${(count / most) * 100}%` } });
     const share = make("span", {}, count ? `${percent(count / all)} %` : "");
     const state = { "data-empty": !count, "data-limit": limit >= from && limit <= to };
     return make("div", { class: "bar", ...state }, share, rod, make("span", { class: "size" }, name));
@@ -146,7 +140,7 @@ function showSplit(versions, points, time) {
     const stack = (read, name) => {
       const label = `${name}: ${own.map((version) => `${version.version} ${percent(read(version))} %`).join(", ")}`;
       return make("div", { class: "stack", role: "img", "aria-label": label },
-        ...own.filter(read).map((version) => wide("i", read(version), colourOf(version.name))));
+        ...own.filter(read).map((version) => bar(read(version), colourOf(version.name))));
     };
     return make("div", { class: "share" }, ...(models.length > 1 ? [make("h3", {}, model)] : []),
       make("span", {}, "set"), stack((version) => version.weight / 100, "Traffic as it is set"),
@@ -170,7 +164,7 @@ function showVersions(versions) {
       .filter(Boolean).map((tag) => make("span", { class: "tag" }, tag));
     const [p50, p95, p99] = version.quantiles ?? [];
     const bad = sum(["server_error", "expired", "shed"], (kind) => version.outcomes[kind]);
-    const weight = make("div", { class: "stack" }, wide("i", version.weight / 100, colourOf(version.name)));
+    const weight = make("div", { class: "stack" }, bar(version.weight / 100, colourOf(version.name)));
     const state = [make("span", { class: "state", "data-state": version.state }, version.state)];
     if (version.reason) state.push(make("p", { class: "reason" }, version.reason));
     const drift = Object.entries(version.drift).map(([kind, score]) => `${kind} ${short(score)}`).join(" · ");

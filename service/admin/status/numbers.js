@@ -34,18 +34,12 @@ function show(id, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-function make(tag, attributes = {}, ...children) {
+function make(tag, { style = {}, ...attributes } = {}, ...children) {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
-  }
+  for (const [name, value] of Object.entries(attributes)) if (value !== false) element.setAttribute(name, value);
+  Object.assign(element.style, style); // the page's policy forbids style attributes
   element.append(...children);
   return element;
 }
 
-function wide(tag, share, colour) {
-  const element = make(tag);
-  element.style.width = `${Math.min(Math.max(share, 0), 1) * 100}%`;
-  if (colour) element.style.background = colour;
-  return element;
-}
+const bar = (share, background = "") => make("i", { style: { width: `${Math.min(share, 1) * 100}%`, background } });

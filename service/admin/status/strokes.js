@@ -37,9 +37,8 @@ function trace(context, strokes, width, place = ([x, y]) => [x, y]) {
 }
 
 // Draw the strokes into a canvas as they are sent: the ink fitted, and its centre of mass in the middle.
-function rasterise(canvas, strokes, width, height) {
-  [canvas.width, canvas.height] = [width, height];
-  const context = canvas.getContext("2d", { willReadFrequently: true });
+function rasterise(context, strokes, width, height) {
+  Object.assign(context.canvas, { width, height });
   const side = Math.min(width, height);
   const pen = side * PEN_SHARE;
   const [[left, right], [top, bottom]] = [0, 1].map((i) => {

@@ -65,16 +65,10 @@ def rollout_views(operations: RolloutOperations, registry: Registry, store: Roll
 
 def rollout_info(rollout: Rollout, progress: Progress | None = None) -> RolloutInfo:
     """Return a rollout as it is shown; its guards only while something is known of them."""
-    spec, steps = rollout.spec, progress or Progress()
-    return RolloutInfo(
-        **vars(spec),
-        **{name: each for name, each in vars(rollout).items() if name != "started"},
-        percent=spec.steps[rollout.step],
-        started=datetime.fromtimestamp(rollout.started, UTC).isoformat(timespec="seconds"),
-        step_requests=steps.step_requests,
-        step_seconds=steps.step_seconds,
-        guards=_guards(spec, progress) if progress else [],
-    )
+    shown = {**vars(rollout.spec), **vars(progress or Progress()), **vars(rollout)}
+    shown["percent"] = rollout.spec.steps[rollout.step]
+    shown["started"] = datetime.fromtimestamp(rollout.started, UTC).isoformat(timespec="seconds")
+    return RolloutInfo(**shown, guards=_guards(rollout.spec, progress) if progress else [])
 
 
 def _guards(spec: RolloutSpec, progress: Progress) -> list[GuardInfo]:
