@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from hashlib import blake2b
 
+from service.admin.versions import loaded
 from service.errors.admin import FeedbackExpired, FeedbackForged, FeedbackRepeated, LabelUnknown
-from service.errors.request import VersionNotFound
 from service.monitoring.prediction_log.records import PredictionLog
 from service.monitoring.signed_ids import PredictionIdInvalid, PredictionIds
 from service.persistence.feedback_store import FeedbackRecord, FeedbackStore
@@ -51,10 +51,7 @@ class Feedback:
         if index is None:
             raise FeedbackForged(f"the answer has no prediction at index {item}")
         target = prediction_id.target
-        model_version = self._reconciler.find(target)
-        if model_version is None:
-            known = self._reconciler.view.model_versions.get(target.model, {})
-            raise VersionNotFound(target.model, target.version, list(known))
+        model_version = loaded(self._reconciler, target)
         classes = model_version.contract.classes
         if label not in classes:
             raise LabelUnknown(label, str(target), classes)

@@ -5,13 +5,11 @@ import contextlib
 import time
 
 from service.admin.profile_report import report
-from service.admin.versions import AdminContext, Operations
+from service.admin.versions import AdminContext, Operations, loaded
 from service.batching.profile_request import ProfileRequest
 from service.domain.backend import Backend, BatchOptions, Target
-from service.domain.model_state import Entry
 from service.domain.profile import ProfileChange, ProfileInfo
 from service.errors.gateway import BackendError, BackendTimeout
-from service.errors.request import VersionNotFound
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
@@ -45,19 +43,15 @@ class Profiling:
             ProfileUnsupported: its handler takes no profiles.
             BackendError: a batch failed, or none was answered in time.
         """
-        entry = Entry(asked.actor, "profile", model, version, asked.reason)
-        info = await self._operations.noted(entry, lambda: self._take(Target(model, version), change))
+        async with self._operations.noted(asked.entry):
+            info = await self._take(Target(model, version), change)
         own = f", {info.num_self_check} of them the self-check's" if info.num_self_check else ""
-        await self._registry.note(entry, "done", f"{info.num_batches} batches, {info.num_items} images{own}")
+        await self._registry.note(asked.entry, "done", f"{info.num_batches} batches, {info.num_items} images{own}")
         return info
 
     async def _take(self, target: Target, change: ProfileChange) -> ProfileInfo:
         self._registry.state(target.model)
-        model_version = self._reconciler.find(target)
-        if model_version is None:
-            raise VersionNotFound(
-                target.model, target.version, list(self._reconciler.view.model_versions.get(target.model, {}))
-            )
+        model_version = loaded(self._reconciler, target)
         model_version.require_ready()
         order = ProfileRequest(self._backend, change.num_batches, "trace" if change.trace else "table")
         with model_version.batcher.profiled(order):

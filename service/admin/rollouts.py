@@ -1,28 +1,31 @@
-"""What an operator may have done to a rollout: begin it, hold it, hurry it, end it."""
+"""What an operator does to a rollout: start, pause, resume, promote or abort it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from service.admin.rollout_controller import RolloutController
 from service.admin.versions import AdminContext, Operations
 from service.domain.backend import Target
-from service.domain.model_state import Entry, ModelState
+from service.domain.model_state import ModelState
 from service.domain.rollout import Rollout, RolloutSpec
-from service.errors.admin import (
-    RolloutActive,
-    RolloutEnded,
-    RolloutNotFound,
-    RolloutRefused,
-    VersionNotReady,
-)
+from service.errors.admin import RolloutActive, RolloutEnded, RolloutNotFound, RolloutRefused, VersionNotReady
 from service.errors.request import VersionNotFound
 from service.persistence.registry import Registry
 from service.serving.reconciler import Reconciler
 
+MOVES: Mapping[str, Callable[[Rollout], Rollout]] = {
+    "pause": lambda rollout: replace(rollout, state="paused"),
+    "resume": lambda rollout: replace(rollout, state="running"),
+    "promote": lambda rollout: replace(
+        rollout, step=len(rollout.spec.steps) - 1, state="succeeded", reason="promoted by hand"
+    ),
+    "abort": lambda rollout: replace(rollout, state="aborted", reason="aborted by hand"),
+}
+
 
 class RolloutOperations:
-    """Changes rollouts; what they do by themselves is the rollout_controller's."""
+    """Changes rollouts for an operator; the rollout controller drives them."""
 
     def __init__(
         self, operations: Operations, reconciler: Reconciler, registry: Registry, rollout_controller: RolloutController
@@ -40,31 +43,23 @@ class RolloutOperations:
             number = state.rollouts[-1].id + 1 if state.rollouts else 1
             return state.rolled(Rollout(number, spec, stable, started=time.time()))
 
-        rollout = await self._change(Entry(asked.actor, "rollout", model, spec.version, asked.reason), asked, edit)
+        asked = replace(asked, entry=replace(asked.entry, subject=spec.version))
+        rollout = (await self._operations.change(asked, edit)).rollouts[-1]
         self._rollout_controller.begin(model, rollout)
         return rollout
 
-    async def pause(self, asked: AdminContext, model: str, number: int) -> Rollout:
-        """Stay at the step; the guards go on looking."""
-        return await self._to(asked, "pause", model, number, lambda rollout: replace(rollout, state="paused"))
+    async def move(self, asked: AdminContext, model: str, number: int) -> Rollout:
+        """Do to a rollout what is asked for, one of `MOVES`."""
 
-    async def resume(self, asked: AdminContext, model: str, number: int) -> Rollout:
-        """Go on with the steps."""
-        return await self._to(asked, "resume", model, number, lambda rollout: replace(rollout, state="running"))
+        def edit(state: ModelState) -> ModelState:
+            rollout = _found(state, number)
+            if not rollout.is_active:
+                raise RolloutEnded(model, number, rollout.state)
+            if asked.entry.action == "promote":
+                self._require_ready(model, rollout.spec.version)
+            return state.rolled(MOVES[asked.entry.action](rollout))
 
-    async def promote(self, asked: AdminContext, model: str, number: int) -> Rollout:
-        """Give the new version everything now."""
-
-        def promoted(rollout: Rollout) -> Rollout:
-            self._require_ready(model, rollout.spec.version)
-            return replace(rollout, step=len(rollout.spec.steps) - 1, state="succeeded", reason="promoted by hand")
-
-        return await self._to(asked, "promote", model, number, promoted)
-
-    async def abort(self, asked: AdminContext, model: str, number: int) -> Rollout:
-        """Give everything back to the stable version."""
-        why = "aborted by hand"
-        return await self._to(asked, "abort", model, number, lambda r: replace(r, state="aborted", reason=why))
+        return (await self._operations.change(asked, edit)).rollouts[-1]
 
     def find(self, model: str, number: int) -> Rollout:
         """Return a rollout, whatever has become of it.
@@ -73,21 +68,6 @@ class RolloutOperations:
             ModelNotFound, RolloutNotFound: there is none.
         """
         return _found(self._registry.state(model), number)
-
-    async def _to(
-        self, asked: AdminContext, action: str, model: str, number: int, move: Callable[[Rollout], Rollout]
-    ) -> Rollout:
-        def edit(state: ModelState) -> ModelState:
-            rollout = _found(state, number)
-            if not rollout.is_active:
-                raise RolloutEnded(model, number, rollout.state)
-            return state.rolled(move(rollout))
-
-        return await self._change(Entry(asked.actor, action, model, str(number), asked.reason), asked, edit)
-
-    async def _change(self, entry: Entry, asked: AdminContext, edit: Callable[[ModelState], ModelState]) -> Rollout:
-        change = self._operations.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
-        return (await change).rollouts[-1]
 
     def _require_ready(self, model: str, version: str) -> None:
         model_version = self._reconciler.find(Target(model, version))

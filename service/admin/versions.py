@@ -1,9 +1,9 @@
 """An operator's changes to a model: each is recorded with an event, then carried out, or refused with an event."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from service.config.settings import Settings
 from service.domain.archive import Archive, StoreError
@@ -29,15 +29,12 @@ from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
 from service.serving.version_loader import SelfCheckFailed
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """Who makes a change, why, and which revision of the state it is based on; None is the latest."""
+    """A change as it was asked for, and the revision of the state that it is based on; None is the latest."""
 
-    actor: str
-    reason: str
+    entry: Entry
     revision: int | None
 
 
@@ -49,37 +46,39 @@ class Operations:
         self._reconciler = reconciler
         self._registry = registry
 
-    async def noted(self, entry: Entry, change: Callable[[], Awaitable[T]]) -> T:
-        """Return what `change` returns; if it is refused, the event log says so."""
+    @asynccontextmanager
+    async def noted(self, entry: Entry) -> AsyncIterator[None]:
+        """Write into the event log what is refused inside."""
         try:
-            return await change()
+            yield
         except GatewayError as error:
             await self._registry.refuse(entry, error)
             raise
+
+    async def change(
+        self, asked: AdminContext, edit: Callable[[ModelState], ModelState], detail: str = ""
+    ) -> ModelState:
+        """Record a change of a model, or in the event log why it was refused."""
+        async with self.noted(asked.entry):
+            return await self._registry.change(asked.entry, asked.revision, edit, detail)
 
     async def register(self, asked: AdminContext, model: str, file: str, num_workers: int | None) -> ModelVersion:
         """Record an archive of the model store, and have it loaded and checked; a model's first gets all the traffic.
 
         If it does not become ready, the record is withdrawn.
         """
-        entry = Entry(asked.actor, "register", model, file, asked.reason)
-
-        async def change() -> Archive:
+        asked = replace(asked, entry=replace(asked.entry, subject=file))
+        before = self._registry.models.get(model, ModelState(model))
+        async with self.noted(asked.entry):
             archive = await self._archive(model, file)
             if self._reconciler.find(archive.target) is not None:  # it may still drain
                 raise VersionExists(model, archive.version)
 
-            def edit(state: ModelState) -> ModelState:
-                if archive.version in state.wanted:
-                    raise VersionExists(model, archive.version)
-                versions = {**state.versions, archive.version: VersionRecord(archive, num_workers)}
-                return replace(state, versions=versions, policy=state.policy or Policy.all_to(archive.version))
-
-            await self._registry.change(entry, asked.revision, edit, archive.version)
-            return archive
-
-        before = self._registry.models.get(model, ModelState(model))
-        archive = await self.noted(entry, change)
+        def edit(state: ModelState) -> ModelState:
+            if archive.version in state.wanted:
+                raise VersionExists(model, archive.version)
+            versions = {**state.versions, archive.version: VersionRecord(archive, num_workers)}
+            return replace(state, versions=versions, policy=state.policy or Policy.all_to(archive.version))
 
         def withdrawn(state: ModelState) -> ModelState:
             versions = {version: each for version, each in state.versions.items() if version != archive.version}
@@ -88,7 +87,8 @@ class Operations:
             is_first = state.policy is not None and state.policy.sole == archive.version and before.policy is None
             return replace(state, versions=versions, policy=None if is_first else state.policy)
 
-        return await self._carried_out(entry, archive.target, withdrawn)
+        await self.change(asked, edit, archive.version)
+        return await self._carried_out(asked.entry, archive.target, withdrawn)
 
     async def _carried_out(
         self, entry: Entry, target: Target, withdrawn: Callable[[ModelState], ModelState]
@@ -105,7 +105,6 @@ class Operations:
 
     async def unregister(self, asked: AdminContext, model: str, version: str) -> None:
         """Drain and unload a version; one that has traffic, a label or a rollout is refused."""
-        entry = Entry(asked.actor, "unregister", model, version, asked.reason)
 
         def edit(state: ModelState) -> ModelState:
             record = _wanted(state, version)
@@ -113,24 +112,20 @@ class Operations:
                 raise VersionInUse(model, version, " and ".join(users))
             return replace(state, versions={**state.versions, version: replace(record, is_wanted=False)})
 
-        await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
+        await self.change(asked, edit)
         await self._reconciler.retired(Target(model, version))
 
     async def scale(self, asked: AdminContext, model: str, version: str, num_workers: int) -> ModelVersion:
         """Record another number of workers, and have the version get it; if that fails, the record is withdrawn."""
-        entry = Entry(asked.actor, "scale", model, version, asked.reason)
 
         def edited(state: ModelState, number: int | None) -> ModelState:
             record = replace(_wanted(state, version), num_workers=number)
             return replace(state, versions={**state.versions, version: record})
 
-        async def change() -> int | None:
+        async with self.noted(asked.entry):
             before = self._ready(model, version).record.num_workers
-            await self._registry.change(entry, asked.revision, lambda state: edited(state, num_workers))
-            return before
-
-        before = await self.noted(entry, change)
-        return await self._carried_out(entry, Target(model, version), lambda state: edited(state, before))
+        await self.change(asked, lambda state: edited(state, num_workers))
+        return await self._carried_out(asked.entry, Target(model, version), lambda state: edited(state, before))
 
     async def set_traffic(
         self,
@@ -141,7 +136,6 @@ class Operations:
         shadows: Mapping[str, float],
     ) -> ModelState:
         """Set how a model's requests are divided among its versions."""
-        entry = Entry(asked.actor, "traffic", model, "", asked.reason)
 
         def edit(state: ModelState) -> ModelState:
             _known(state)
@@ -158,11 +152,10 @@ class Operations:
             header = None if sticky_header is None else sticky_header.lower()
             return state.directed(replace(policy, sticky_header=header, shadows=dict(shadows)))
 
-        return await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
+        return await self.change(asked, edit)
 
     async def roll_back(self, asked: AdminContext, model: str) -> ModelState:
         """Return all traffic to the version that last had 100 %, other than the present one."""
-        entry = Entry(asked.actor, "rollback", model, "", asked.reason)
 
         def edit(state: ModelState) -> ModelState:
             _known(state)
@@ -176,21 +169,19 @@ class Operations:
                     return state.returned(version)
             raise NothingEarlier(model)
 
-        return await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
+        return await self.change(asked, edit)
 
     async def set_label(self, asked: AdminContext, model: str, label: str, version: str) -> ModelState:
         """Point a label at a version."""
-        entry = Entry(asked.actor, "label", model, label, asked.reason)
 
         def edit(state: ModelState) -> ModelState:
             self._require_ready(state, version)
             return replace(state, labels={**state.labels, label: version})
 
-        return await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit, version))
+        return await self.change(asked, edit, version)
 
     async def delete_label(self, asked: AdminContext, model: str, label: str) -> ModelState:
         """Delete a label."""
-        entry = Entry(asked.actor, "unlabel", model, label, asked.reason)
 
         def edit(state: ModelState) -> ModelState:
             _known(state)
@@ -198,17 +189,14 @@ class Operations:
                 raise LabelNotFound(model, label, sorted(state.labels))
             return replace(state, labels={name: v for name, v in state.labels.items() if name != label})
 
-        return await self.noted(entry, lambda: self._registry.change(entry, asked.revision, edit))
+        return await self.change(asked, edit)
 
     def _require_ready(self, state: ModelState, version: str) -> None:
         _wanted(state, version)
         self._ready(state.model, version)
 
     def _ready(self, model: str, version: str) -> ModelVersion:
-        model_version = self._reconciler.find(Target(model, version))
-        if model_version is None:
-            versions = self._reconciler.view.model_versions.get(model, {})
-            raise VersionNotFound(model, version, list(versions))
+        model_version = loaded(self._reconciler, Target(model, version))
         if model_version.state != "ready":
             raise VersionNotReady(model, version, model_version.state)
         return model_version
@@ -223,6 +211,14 @@ class Operations:
         if file not in archives:
             raise ArchiveNotFound(file, sorted(archives))
         return archives[file]
+
+
+def loaded(reconciler: Reconciler, target: Target) -> ModelVersion:
+    """Return what is in service as `target`, ready or not; raises VersionNotFound."""
+    versions = reconciler.view.model_versions.get(target.model, {})
+    if target.version not in versions:
+        raise VersionNotFound(target.model, target.version, list(versions))
+    return versions[target.version]
 
 
 def _known(state: ModelState) -> None:

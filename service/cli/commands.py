@@ -1,46 +1,40 @@
-"""The verbs `torchgate models|traffic|labels|events ...`: their options, and what each calls."""
+"""The verbs `torchgate models|traffic|labels|rollout|events ...`: their options, and what each calls."""
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from service.cli.gateway import CallFailed, Gateway
 from service.cli.profiles import add_profile_verb
-from service.cli.rollouts import add_rollout_verbs, finite
+from service.cli.rollouts import add_rollout_verbs
 from service.cli.tables import events_table, models_table, shadows_table, traffic_table
-
-Show = Callable[[Any], str]
-URL_VARIABLE = "TORCHGATE_URL"
-TOKEN_VARIABLE = "TORCHGATE_ADMIN_TOKEN"  # noqa: S105 - a name
-DEFAULT_URL = "http://127.0.0.1:8000"
+from service.cli.verbs import TOKEN_VARIABLE, add_group, add_verb, finite
 
 
 def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the operator's verbs; each sets `call` and `show` in what it parses."""
-    models = _group(verbs, "models", "list, load, scale and unload versions")
-    _verb(models, "list", "every model and version", lambda g, _: g.get("models")["models"], models_table)
-    show = _verb(models, "show", "the versions of one model", _show_model, models_table)
-    show.add_argument("model")
-    register = _verb(models, "register", "load an archive of the model store and check it", _register, _one_version)
-    register.add_argument("model")
+    models = add_group(verbs, "models", "list, load, scale and unload versions")
+    add_verb(models, "list", "every model and version", lambda g, _: g.get()["models"], models_table)
+    add_verb(models, "show", "the versions of one model", lambda g, o: [g.get(o.model)], models_table, "model")
+    register = add_verb(
+        models, "register", "load an archive of the model store and check it", _register, _one_version, "model"
+    )
     register.add_argument("file", help="name of the archive, such as digits-1.1.mar")
     register.add_argument("--workers", type=int, help="how many; as the gateway's settings say if not given")
-    scale = _verb(models, "scale", "give a version another number of workers", _scale, _one_version)
-    scale.add_argument("model")
-    scale.add_argument("version")
+    scale = add_verb(
+        models, "scale", "give a version another number of workers", _scale, _one_version, "model", "version"
+    )
     scale.add_argument("workers", type=int)
-    unregister = _verb(models, "unregister", "drain and unload a version without traffic", _unregister, str)
-    unregister.add_argument("model")
-    unregister.add_argument("version")
-    add_profile_verb(models, _verb)
+    add_verb(models, "unregister", "drain and unload a version without traffic", _unregister, str, "model", "version")
+    add_profile_verb(models)
 
-    traffic = _group(verbs, "traffic", "how requests are divided among versions")
-    _verb(traffic, "show", "the weights now", lambda g, o: g.get("models", o.model, "traffic")).add_argument("model")
-    divide = _verb(traffic, "set", "divide the requests anew", _set_traffic)
-    divide.add_argument("model")
+    traffic = add_group(verbs, "traffic", "how requests are divided among versions")
+    add_verb(traffic, "show", "the weights now", lambda g, o: g.get(o.model, "traffic"), traffic_table, "model")
+    divide = add_verb(traffic, "set", "divide the requests anew", _set_traffic, traffic_table, "model")
     divide.add_argument("weights", nargs="+", metavar="VERSION=PERCENT", type=_weight)
     divide.add_argument(
         "--shadow",
@@ -52,83 +46,55 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     divide.add_argument("--sticky-header", help="header with the routing key; stays as it is if not given")
     divide.add_argument("--no-sticky", action="store_true", help="decide anew for every request")
-    shadows = _verb(traffic, "shadows", "what shadows answered, compared", _shadows, shadows_table)
-    shadows.add_argument("model")
-    back = _verb(traffic, "rollback", "return all traffic to the version that last had 100 %%", _rollback)
-    back.add_argument("model")
+    add_verb(traffic, "shadows", "what shadows answered, compared", _shadows, shadows_table, "model")
+    add_verb(
+        traffic,
+        "rollback",
+        "return all traffic to the version that last had 100 %%",
+        lambda g, o: g.change("POST", o.model, "rollback"),
+        traffic_table,
+        "model",
+    )
 
-    labels = _group(verbs, "labels", "names that mean versions")
-    put = _verb(labels, "set", "have a label mean a version", _set_label)
-    put.add_argument("model")
-    put.add_argument("label")
-    put.add_argument("version")
-    remove = _verb(labels, "delete", "remove a label", _delete_label)
-    remove.add_argument("model")
-    remove.add_argument("label")
+    labels = add_group(verbs, "labels", "names that mean versions")
+    add_verb(labels, "set", "have a label mean a version", _set_label, traffic_table, "model", "label", "version")
+    add_verb(labels, "delete", "remove a label", _delete_label, traffic_table, "model", "label")
 
-    add_rollout_verbs(_group(verbs, "rollout", "guarded rollouts: more and more of the traffic"), _verb)
+    add_rollout_verbs(add_group(verbs, "rollout", "guarded rollouts: more and more of the traffic"))
 
-    events = verbs.add_parser("events", help="what was changed or refused, by whom, when and why", parents=[_common()])
-    events.add_argument("model")
+    help_text = "what was changed or refused, by whom, when and why"
+    events = add_verb(verbs, "events", help_text, _events, events_table, "model")
     events.add_argument("--limit", type=int, default=20)
     events.add_argument("--before", type=int, help="only events older than this id")
-    events.set_defaults(call=_events, show=events_table)
 
 
 def run(options: argparse.Namespace) -> int:
     """Call the gateway and print what it answers; return the exit status."""
     try:
-        with Gateway(options.url, os.environ.get(TOKEN_VARIABLE), options.reason) as gateway:
+        with closing(Gateway(options.url, os.environ.get(TOKEN_VARIABLE), options.reason)) as gateway:
             answer = options.call(gateway, options)
     except CallFailed as error:
         print(f"torchgate: {error}", file=sys.stderr)
         return 1
     try:
         print(json.dumps(answer, indent=2) if options.json else options.show(answer), flush=True)
-    except BrokenPipeError:  # who reads has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
-
-
-def _common() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
-    url = os.environ.get(URL_VARIABLE, DEFAULT_URL)
-    common.add_argument("--url", default=url, help=f"the gateway ({URL_VARIABLE}, now {url})")
-    common.add_argument("--json", action="store_true", help="print the API's own answer, for programs")
-    common.add_argument("--reason", default="", help="why, for the event log")
-    return common
-
-
-def _group(verbs: Any, name: str, help_text: str) -> Any:
-    parser = verbs.add_parser(name, help=help_text, description=f"{help_text}; {TOKEN_VARIABLE} is sent if it is set")
-    return parser.add_subparsers(dest="subverb", required=True)
-
-
-def _verb(
-    group: Any,
-    name: str,
-    help_text: str,
-    call: Callable[[Gateway, argparse.Namespace], Any],
-    show: Show = traffic_table,
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = group.add_parser(name, help=help_text, parents=[_common()])
-    parser.set_defaults(call=call, show=show)
-    return parser
 
 
 def _weight(text: str) -> tuple[str, float]:
     version, _, percent = text.rpartition("=")
     try:
-        number = finite(percent.removesuffix("%")) if version else None
+        if version:
+            return version, finite(percent.removesuffix("%"))
     except (ValueError, argparse.ArgumentTypeError):
-        number = None
-    if number is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not VERSION=PERCENT, such as 1.1=10")
-    return version, number
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not VERSION=PERCENT, such as 1.1=10")
 
 
-def _each_once(given: list[tuple[str, float]]) -> dict[str, float]:
-    """Return the percentages by version; of two for one, nobody can tell which is meant."""
+def _percentages(given: list[tuple[str, float]]) -> dict[str, float]:
+    """Return the percentages by version; raises CallFailed if a version has two."""
     percentages = dict(given)
     if len(percentages) != len(given):
         raise CallFailed(
@@ -141,50 +107,41 @@ def _one_version(document: Mapping[str, Any]) -> str:
     return models_table([{"model": document["model"], "versions": [document]}])
 
 
-def _show_model(gateway: Gateway, options: argparse.Namespace) -> Any:
-    return [gateway.get("models", options.model)]
-
-
 def _register(gateway: Gateway, options: argparse.Namespace) -> Any:
     body = {"file": options.file, "num_workers": options.workers}
-    return {"model": options.model, **gateway.change("POST", "models", options.model, "versions", body=body)}
+    return {"model": options.model, **gateway.change("POST", options.model, "versions", body=body)}
 
 
 def _scale(gateway: Gateway, options: argparse.Namespace) -> Any:
-    path = ("models", options.model, "versions", options.version)
-    return {"model": options.model, **gateway.change("PATCH", *path, body={"num_workers": options.workers})}
+    path, body = (options.model, "versions", options.version), {"num_workers": options.workers}
+    return {"model": options.model, **gateway.change("PATCH", *path, body=body)}
 
 
 def _unregister(gateway: Gateway, options: argparse.Namespace) -> Any:
-    gateway.change("DELETE", "models", options.model, "versions", options.version)
+    gateway.change("DELETE", options.model, "versions", options.version)
     return f"{options.model} {options.version} is unloaded"
 
 
 def _set_traffic(gateway: Gateway, options: argparse.Namespace) -> Any:
     now, etag = gateway.traffic(options.model)
     header = None if options.no_sticky else options.sticky_header or now["sticky_header"]
-    body = {"weights": _each_once(options.weights), "sticky_header": header, "shadows": _each_once(options.shadow)}
-    return gateway.change("PUT", "models", options.model, "traffic", body=body, based_on=etag)
+    body = {"weights": _percentages(options.weights), "sticky_header": header, "shadows": _percentages(options.shadow)}
+    return gateway.change("PUT", options.model, "traffic", body=body, based_on=etag)
 
 
 def _shadows(gateway: Gateway, options: argparse.Namespace) -> Any:
-    return gateway.get("models", options.model, "shadows")["shadows"]
-
-
-def _rollback(gateway: Gateway, options: argparse.Namespace) -> Any:
-    return gateway.change("POST", "models", options.model, "rollback")
+    return gateway.get(options.model, "shadows")["shadows"]
 
 
 def _set_label(gateway: Gateway, options: argparse.Namespace) -> Any:
-    path, (_, etag) = ("models", options.model, "labels", options.label), gateway.traffic(options.model)
+    path, (_, etag) = (options.model, "labels", options.label), gateway.traffic(options.model)
     return gateway.change("PUT", *path, body={"version": options.version}, based_on=etag)
 
 
 def _delete_label(gateway: Gateway, options: argparse.Namespace) -> Any:
-    path, (_, etag) = ("models", options.model, "labels", options.label), gateway.traffic(options.model)
+    path, (_, etag) = (options.model, "labels", options.label), gateway.traffic(options.model)
     return gateway.change("DELETE", *path, based_on=etag)
 
 
 def _events(gateway: Gateway, options: argparse.Namespace) -> Any:
-    query = {"limit": options.limit, "before": options.before}
-    return gateway.get("models", options.model, "events", **query)["events"]
+    return gateway.get(options.model, "events", limit=options.limit, before=options.before)["events"]

@@ -17,7 +17,7 @@ class CallFailed(Exception):
 
 
 class Gateway:
-    """The gateway at `url`; a context manager that closes its connection."""
+    """The gateway at `url`."""
 
     def __init__(self, url: str, token: str | None, reason: str) -> None:
         headers = {b"X-Actor": f"{_user()}@{socket.gethostname()}".encode()}
@@ -29,7 +29,7 @@ class Gateway:
         self._client = httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT, trust_env=False)
 
     def get(self, *path: str, **query: Any) -> Any:
-        """Return the document at a path, whose parts are names."""
+        """Return the document at a path below /models, whose parts are names."""
         return self._call("GET", path, query).json()
 
     def change(self, method: str, *path: str, body: Mapping[str, Any] | None = None, based_on: str = "") -> Any:
@@ -41,23 +41,17 @@ class Gateway:
 
     def traffic(self, model: str) -> tuple[Any, str]:
         """Return how a model's requests are divided, and the ETag of just that state."""
-        answer = self._call("GET", ("models", model, "traffic"), {})
+        answer = self._call("GET", (model, "traffic"), {})
         return answer.json(), answer.headers["etag"]
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
 
-    def __enter__(self) -> "Gateway":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _call(self, method: str, path: tuple[str, ...], query: Mapping[str, Any], **request: Any) -> httpx.Response:
         given = {name: value for name, value in query.items() if value is not None}
         try:
-            url = "/" + "/".join(quote(part, safe="") for part in path)
+            url = "/".join(["/models", *(quote(part, safe="") for part in path)])
             answer = self._client.request(method, url, params=given, **request)
         except httpx.TimeoutException as error:
             raise CallFailed(f"no answer from {self._client.base_url} in time") from error

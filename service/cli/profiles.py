@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from service.cli.gateway import CallFailed, Gateway
-from service.cli.rollouts import AddVerb, finite
 from service.cli.tables import table
+from service.cli.verbs import add_verb, finite
 
 MOST_ROWS = 20
 NAMELESS = "forward"
 NOTE = "forward is TorchScript itself and, in optimised forms of a graph, the convolutions"
 
 
-def add_profile_verb(group: Any, add: AddVerb) -> None:
+def add_profile_verb(group: Any) -> None:
     """Add the verb to its group."""
-    profile = add(group, "profile", "where a version's time goes, operator by operator", _profile, profile_table)
-    profile.add_argument("model")
-    profile.add_argument("version")
+    help_text = "where a version's time goes, operator by operator"
+    profile = add_verb(group, "profile", help_text, _profile, profile_table, "model", "version")
     profile.add_argument("--batches", type=int, help="how many of its next ones")
     profile.add_argument("--wait", type=finite, metavar="SECONDS", help="for traffic, before the self-check's images")
     profile.add_argument("--trace", type=Path, metavar="FILE.json.gz", help="where to put a Chrome trace of them")
@@ -55,7 +54,7 @@ def profile_table(profile: Mapping[str, Any]) -> str:
 def _profile(gateway: Gateway, options: argparse.Namespace) -> Any:
     given = {"num_batches": options.batches, "wait_seconds": options.wait}
     body = {name: value for name, value in given.items() if value is not None}
-    path = ("models", options.model, "versions", options.version, "profile")
+    path = (options.model, "versions", options.version, "profile")
     profile = gateway.change("POST", *path, body={**body, "trace": options.trace is not None})
     if options.trace is not None:
         if profile["trace"] is None:

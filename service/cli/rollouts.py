@@ -1,22 +1,13 @@
 """The verbs `torchgate rollout ...`."""
 
 import argparse
-import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from service.cli.gateway import Gateway
 from service.cli.tables import rollout_table, rollouts_table
-
-
-def finite(text: str) -> float:
-    """Return a number that JSON can hold."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
-    return number
-
+from service.cli.verbs import add_verb, finite
 
 MOVES = {
     "pause": "stay at the step; the guards go on looking",
@@ -24,7 +15,7 @@ MOVES = {
     "promote": "give the new version everything now",
     "abort": "give everything back to the stable version",
 }
-# Option of the command line -> field of the API.
+# Option of the command line -> its type and help; the field of the API has the same name.
 OPTIONS: dict[str, tuple[Callable[[str], float], str]] = {
     "min_requests": (int, "requests that the new version answers in each step"),
     "min_seconds": (finite, "time that each step lasts"),
@@ -36,36 +27,21 @@ OPTIONS: dict[str, tuple[Callable[[str], float], str]] = {
 }
 
 
-class AddVerb(Protocol):
-    """Adds a verb to a group; see service.cli.commands."""
-
-    def __call__(
-        self,
-        group: Any,
-        name: str,
-        help_text: str,
-        call: Callable[[Gateway, argparse.Namespace], Any],
-        show: Callable[[Any], str],
-    ) -> argparse.ArgumentParser:
-        """Return the verb's parser."""
-
-
-def add_rollout_verbs(group: Any, add: AddVerb) -> None:
+def add_rollout_verbs(group: Any) -> None:
     """Add the verbs to their group."""
-    start = add(group, "start", "begin to give a version more and more of the traffic", _start, rollout_table)
-    start.add_argument("model")
-    start.add_argument("version")
+    help_text = "begin to give a version more and more of the traffic"
+    start = add_verb(group, "start", help_text, _start, rollout_table, "model", "version")
     start.add_argument("--steps", help="percentages that grow, separated by commas; the last is 100")
     for name, (kind, help_text) in OPTIONS.items():
         start.add_argument(f"--{name.replace('_', '-')}", type=kind, help=help_text)
-    show = add(group, "show", "how far one has come and what its guards have seen", _show, rollout_table)
-    show.add_argument("model")
-    show.add_argument("rollout", nargs="?", help="its number; the last one if not given")
-    add(group, "list", "the last ones", _list, rollouts_table).add_argument("model")
-    for name, help_text in MOVES.items():
-        move = add(group, name, help_text, partial(_move, name=name), rollout_table)
-        move.add_argument("model")
-        move.add_argument("rollout", nargs="?", help="its number; the last one if not given")
+    add_verb(group, "list", "the last ones", _list, rollouts_table, "model")
+    show = add_verb(group, "show", "how far one has come and what its guards have seen", _show, rollout_table, "model")
+    moves = [
+        add_verb(group, name, help_text, partial(_move, name=name), rollout_table, "model")
+        for name, help_text in MOVES.items()
+    ]
+    for each in (show, *moves):
+        each.add_argument("rollout", nargs="?", help="its number; the last one if not given")
 
 
 def _start(gateway: Gateway, options: argparse.Namespace) -> Any:
@@ -73,19 +49,19 @@ def _start(gateway: Gateway, options: argparse.Namespace) -> Any:
     if options.steps is not None:
         body["steps"] = options.steps.split(",")
     body |= {name: value for name in OPTIONS if (value := getattr(options, name)) is not None}
-    return gateway.change("POST", "models", options.model, "rollouts", body=body)
+    return gateway.change("POST", options.model, "rollouts", body=body)
 
 
 def _list(gateway: Gateway, options: argparse.Namespace) -> Any:
-    return gateway.get("models", options.model, "rollouts")["rollouts"]
+    return gateway.get(options.model, "rollouts")["rollouts"]
 
 
 def _show(gateway: Gateway, options: argparse.Namespace) -> Any:
-    return gateway.get("models", options.model, "rollouts", _number(gateway, options))
+    return gateway.get(options.model, "rollouts", _number(gateway, options))
 
 
 def _move(gateway: Gateway, options: argparse.Namespace, name: str) -> Any:
-    return gateway.change("POST", "models", options.model, "rollouts", _number(gateway, options), name)
+    return gateway.change("POST", options.model, "rollouts", _number(gateway, options), name)
 
 
 def _number(gateway: Gateway, options: argparse.Namespace) -> str:

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from service.cli.changes import differences
-
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return rows in columns as wide as they need; what a terminal would take for a command is not passed on."""
@@ -117,7 +115,7 @@ def events_table(events: Iterable[Mapping[str, Any]]) -> str:
             event["actor"],
             f"{event['action']} {event['subject']}".strip(),
             event["outcome"],
-            "; ".join(part for part in (event["detail"], event["reason"], differences(event)) if part),
+            "; ".join(part for part in (event["detail"], event["reason"], _differences(event)) if part),
         )
         for event in events
     ]
@@ -131,3 +129,18 @@ def _printable(text: str) -> str:
 def _accuracy(contract: Mapping[str, Any]) -> str:
     accuracy = (contract.get("evaluation") or {}).get("accuracy")
     return "" if accuracy is None else f"{accuracy:.2%}"
+
+
+def _differences(event: Mapping[str, Any]) -> str:
+    """Return each part of the state that an event changed as `name: before -> after`."""
+    before, after = event["before"] or {}, event["after"] or {}
+    names = [name for name in after if name != "revision" and before.get(name) != after[name]]
+    return ", ".join(f"{name}: {_short(before.get(name))} -> {_short(after[name])}" for name in names)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(
+            f"{key}={part:g}" if isinstance(part, float) else f"{key}={part}" for key, part in value.items()
+        )
+    return str(value)

@@ -26,7 +26,9 @@ SECRETS = frozenset({"admin_token", "api_keys", "database_url"})  # never shown
 class Settings(BaseSettings):
     """The gateway's options, read from the environment (`TORCHGATE_<NAME>`) when it is constructed, then frozen."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True, allow_inf_nan=False
+    )
 
     host: str = Field("127.0.0.1", description="Address that the gateway listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port that it listens on; 0 takes a free one, see the log.")
@@ -47,7 +49,6 @@ class Settings(BaseSettings):
     )
     tracing_sample_ratio: float = Field(
         1,
-        allow_inf_nan=False,
         ge=0,
         le=1,
         description="Share of the requests that are recorded; one with a `traceparent` is if its caller says so.",
@@ -68,7 +69,6 @@ class Settings(BaseSettings):
     )
     model_store_poll_seconds: float = Field(
         0,
-        allow_inf_nan=False,
         ge=0,
         description="Pause between two looks for new archives; 0 looks only when the gateway starts.",
     )
@@ -80,7 +80,7 @@ class Settings(BaseSettings):
         "the model store.",
     )
     database_poll_seconds: float = Field(
-        0.5, allow_inf_nan=False, gt=0, le=60, description="Pause between two looks for changes of other gateways."
+        0.5, gt=0, le=60, description="Pause between two looks for changes of other gateways."
     )
     admin_token: SecretStr | None = Field(
         None,
@@ -94,9 +94,7 @@ class Settings(BaseSettings):
         description="Keys, separated by commas, one of which predictions must send as `X-API-Key`; unset asks for "
         "none.",
     )
-    feedback_seconds: float = Field(
-        604_800, allow_inf_nan=False, gt=0, description="Age up to which answers take feedback."
-    )
+    feedback_seconds: float = Field(604_800, gt=0, description="Age up to which answers take feedback.")
 
     prediction_log_dir: Path | None = Field(
         None,
@@ -119,7 +117,6 @@ class Settings(BaseSettings):
     )
     drift_class_threshold: float = Field(
         0.1,
-        allow_inf_nan=False,
         gt=0,
         description="Population stability index of the classes beyond which a version drifts, unless noise reaches it.",
     )
@@ -147,12 +144,8 @@ class Settings(BaseSettings):
     torchserve_rest_port: int = Field(8080, ge=1, le=65535, description="TorchServe's REST inference port.")
     torchserve_management_port: int = Field(8081, ge=1, le=65535, description="TorchServe's management port.")
     backend_timeout_ms: int = Field(30_000, ge=1, description="Longest wait for the answer to one batch.")
-    load_timeout_seconds: float = Field(
-        120, allow_inf_nan=False, gt=0, description="Longest wait for a version to load and warm up."
-    )
-    health_interval_seconds: float = Field(
-        1, allow_inf_nan=False, gt=0, le=60, description="Pause between two looks at TorchServe."
-    )
+    load_timeout_seconds: float = Field(120, gt=0, description="Longest wait for a version to load and warm up.")
+    health_interval_seconds: float = Field(1, gt=0, le=60, description="Pause between two looks at TorchServe.")
 
     latency_objective_ms: int = Field(
         100, ge=1, description="Time within which an image should be answered; bounds the size of batches."
@@ -187,17 +180,13 @@ class Settings(BaseSettings):
     )
     max_body_bytes: int = Field(32 * MEBIBYTE, ge=1, description="Largest request body.")
     max_images: int = Field(256, ge=1, description="Most images in one request.")
-    body_timeout_seconds: float = Field(
-        30, allow_inf_nan=False, gt=0, description="Longest time that a request body may take to arrive."
-    )
+    body_timeout_seconds: float = Field(30, gt=0, description="Longest time that a request body may take to arrive.")
     deadline_ms: int = Field(10_000, ge=1, description="Time within which a request without X-Deadline-Ms is answered.")
     max_deadline_ms: int = Field(60_000, ge=1, description="Largest X-Deadline-Ms that is accepted.")
     keep_alive_seconds: int = Field(
         75, ge=1, description="Time that an idle connection stays open; longer than those in front keep theirs."
     )
-    drain_seconds: float = Field(
-        20, allow_inf_nan=False, ge=0, description="Time that requests in progress get to end after SIGTERM."
-    )
+    drain_seconds: float = Field(20, ge=0, description="Time that requests in progress get to end after SIGTERM.")
 
     @property
     def state_url(self) -> str:

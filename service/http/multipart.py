@@ -1,7 +1,7 @@
 """A multipart/form-data body, taken apart into its files."""
 
 from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from python_multipart.multipart import MultipartParser, MultipartState, parse_options_header
 
 from service.errors.request import BodyInvalid, TooManyImages
 
@@ -28,14 +28,13 @@ def split_multipart(body: bytes, boundary: bytes, max_images: int) -> list[bytes
                 "on_header_end": form.header_end,
                 "on_part_data": form.part_data,
                 "on_part_end": form.part_end,
-                "on_end": form.end,
             },
         )
         parser.write(body)
         parser.finalize()
     except FormParserError as error:
         raise BodyInvalid(f"it is not multipart/form-data: {error}") from error
-    if not form.has_ended:
+    if parser.state != MultipartState.END:
         raise BodyInvalid("the multipart form has no end")
     return form.images
 
@@ -45,7 +44,6 @@ class _Form:
 
     def __init__(self, max_images: int) -> None:
         self.images: list[bytes] = []
-        self.has_ended = False
         self._max_images = max_images
         self._name: bytes | None = None
         self._field = b""
@@ -79,6 +77,3 @@ class _Form:
                 f"the parts of the form are called {FILE_PART.decode()!r}, one per image; found {found!r}"
             )
         self.images.append(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))
-
-    def end(self) -> None:
-        self.has_ended = True

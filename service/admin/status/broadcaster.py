@@ -37,28 +37,22 @@ class BroadcastLimits:
 class Listener:
     """One client of the event stream, which awaits `next` again and again."""
 
-    def __init__(self, feed: "StatusBroadcaster", until: float) -> None:
-        self._feed = feed
+    def __init__(self, broadcaster: "StatusBroadcaster", until: float) -> None:
+        self._broadcaster = broadcaster
         self._until = until
-        self._news = asyncio.Event()
         self._is_ended = False
+        self.news = asyncio.Event()
 
     def end(self) -> None:
         """End the stream: `next` returns None from now on."""
         self._is_ended = True
-        self._news.set()
-
-    def wake(self) -> None:
-        """Tell the listener that there is a new event."""
-        self._news.set()
+        self.news.set()
 
     async def next(self) -> bytes | None:
         """Return the newest event, or None at the end. A slow listener misses events in between."""
-        await self._news.wait()
-        self._news.clear()
-        if self._is_ended or time.monotonic() > self._until:
-            return None
-        return self._feed.event
+        await self.news.wait()
+        self.news.clear()
+        return None if self._is_ended or time.monotonic() > self._until else self._broadcaster.event
 
 
 class StatusBroadcaster:
@@ -104,22 +98,20 @@ class StatusBroadcaster:
                 self._looking = None
 
     async def _keep_looking(self) -> None:
-        await asyncio.sleep(max(self._looked_at + self._limits.period_seconds - time.monotonic(), 0))
         while True:
+            await asyncio.sleep(self._looked_at + self._limits.period_seconds - time.monotonic())
             self._looked_at = time.monotonic()
             look = await self._look()
             self._points.append(look.point)
             self.event = b'event: look\ndata: {"point":' + look.point + b',"now":' + look.now + b"}\n\n"
             for listener in self._listeners:
-                listener.wake()
-            await asyncio.sleep(max(self._looked_at + self._limits.period_seconds - time.monotonic(), 0))
+                listener.news.set()
 
     def _stopped_looking(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled():
             return
         logger.error("the status page's figures could not be read", exc_info=task.exception())
-        if self._looking is not task:  # the last listener had left, and a new one has come
-            return
-        self._looking = None
-        for listener in self._listeners:
-            listener.end()
+        if self._looking is task:  # otherwise its listeners have left, and new ones have a task of their own
+            self._looking = None
+            for listener in self._listeners:
+                listener.end()

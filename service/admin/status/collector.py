@@ -1,8 +1,9 @@
-"""Collects status snapshots from the metrics and the versions."""
+"""Collects what the status page shows, from the metrics and the versions, as JSON."""
 
 import asyncio
+import json
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 from prometheus_client.process_collector import ProcessCollector
 
 from service.admin.status.broadcaster import StatusSnapshot
-from service.admin.status.readings import VersionReading, edges_of, grown, samples, together, value
-from service.admin.status.shown import as_json, per_second, quantiles_ms, shown_rollout, shown_version
+from service.admin.status.readings import VersionReading, edges_of, per_second, quantiles_ms, samples, together, value
 from service.domain.backend import Target
 from service.domain.model_state import ModelState
+from service.domain.rollout import Rollout
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
@@ -21,9 +22,6 @@ from service.telemetry.metrics import Metrics
 
 # Quantiles of a single second would be too restless to read.
 WINDOW_SECONDS = 10.0
-CPU = "process_cpu_seconds_total"
-
-Drift = Mapping[tuple[str, str], Mapping[str, float]]
 
 
 @dataclass
@@ -33,8 +31,12 @@ class Reading:
     time: float  # time.monotonic()
     answers: Mapping[str, float]  # requests by kind of answer
     rejected: Mapping[str, float]
-    cpu_seconds: float
+    process: Mapping[str, float]  # CPU seconds, memory, start
     versions: dict[Target, VersionReading] = field(default_factory=dict)
+
+    def since(self, then: "Reading") -> dict[Target, VersionReading]:
+        """Return what each version counted since another reading."""
+        return {target: now.since(then.versions.get(target)) for target, now in self.versions.items()}
 
 
 class StatusCollector:
@@ -58,100 +60,147 @@ class StatusCollector:
         ]
         process = {sample.name: sample.value for sample in samples(self._process)}
         drift = self._drift_scores()
-        reading = Reading(time.monotonic(), self._answers(), self._rejected(), process.get(CPU, 0.0))
+        reading = Reading(time.monotonic(), self._answers(), self._rejected(), process)
         for model_version in model_versions:
             reading.versions[model_version.target] = VersionReading.of(model_version.metrics)
             await asyncio.sleep(0)
         last, first = self._keep(reading)
-        seconds = reading.time - first.time
-        edges, sizes = _edges(model_versions)
+        seconds, window = reading.time - first.time, reading.since(first)
+        edges = edges_of(model_versions[0].metrics.seconds["success"]) if model_versions else ()
+        sizes = edges_of(model_versions[0].metrics.batch_size) if model_versions else ()
         versions = []
         for model_version in model_versions:
             target = model_version.target
             state = self._registry.models.get(target.model, ModelState(target.model))
-            counted = reading.versions[target].since(first.versions.get(target))
-            scores = drift.get((target.model, target.version), {})
-            versions.append(shown_version(model_version, state, counted, seconds, edges, scores))
+            status = _version_status(model_version, state, window[target], seconds, edges)
+            versions.append({**status, "drift": drift[target.model, target.version]})
             await asyncio.sleep(0)
         now = {
-            "gateway": {**self._facts, **self._gateway(reading, first, process)},
+            "gateway": {**self._facts, **self._gateway(reading, first)},
             "edges": edges,
             "sizes": sizes,
-            "rejected": per_second(grown(reading.rejected, first.rejected), seconds),
+            "rejected": per_second(reading.rejected, seconds, first.rejected),
             "versions": versions,
-            "rollouts": [shown for state in self._registry.models.values() if (shown := shown_rollout(state))],
+            "rollouts": [
+                _rollout_status(name, state.rollout) for name, state in self._registry.models.items() if state.rollout
+            ],
         }
-        point = _point(reading, last, first, edges)
-        point["waiting"] = sum(version["waiting"] for version in versions)  # as the page shows them
+        point = {
+            **_point(reading, last),
+            "quantiles": quantiles_ms(edges, together(window.values()).latency),
+            "waiting": sum(version["waiting"] for version in versions),  # as the page shows them
+        }
         return StatusSnapshot(now=as_json(now), point=as_json(point))
 
     def _keep(self, reading: Reading) -> tuple[Reading, Reading]:
         """Store a reading. Return the previous one and the window's first; both are itself at first."""
         while self._readings and reading.time - self._readings[0].time > WINDOW_SECONDS + 1:
             self._readings.popleft()
-        last = self._readings[-1] if self._readings else reading
         self._readings.append(reading)
-        return last, self._readings[0]
+        return self._readings[max(len(self._readings) - 2, 0)], self._readings[0]
 
-    def _gateway(self, reading: Reading, first: Reading, process: Mapping[str, float]) -> dict[str, Any]:
-        spent = {CPU: reading.cpu_seconds - first.cpu_seconds}
+    def _gateway(self, reading: Reading, first: Reading) -> dict[str, Any]:
+        rates = per_second(reading.process, reading.time - first.time, first.process)
         return {
             "backend_up": bool(value(self._metrics.backend_up)),
             "waiting_for": self._reconciler.view.waiting_for,
-            "started": process.get("process_start_time_seconds"),
-            "memory_bytes": process.get("process_resident_memory_bytes"),
-            "cpu": per_second(spent, reading.time - first.time).get(CPU, 0.0),
+            "started": reading.process.get("process_start_time_seconds"),
+            "memory_bytes": reading.process.get("process_resident_memory_bytes"),
+            "cpu": rates.get("process_cpu_seconds_total", 0.0),
         }
 
-    def _answers(self) -> dict[str, float]:
-        answers: dict[str, float] = {}
+    def _answers(self) -> Mapping[str, float]:
+        answers: dict[str, float] = defaultdict(float)
         for sample in samples(self._metrics.http_requests):
-            if sample.labels["route"] == self._route and sample.name.endswith("_total"):
-                kind = _kind(sample.labels["code"])
-                answers[kind] = answers.get(kind, 0.0) + sample.value
+            if sample.name.endswith("_total") and sample.labels["route"] == self._route:
+                answers[_kind(sample.labels["code"])] += sample.value
         return answers
 
-    def _rejected(self) -> dict[str, float]:
+    def _rejected(self) -> Mapping[str, float]:
         counters = (sample for sample in samples(self._metrics.rejected) if sample.name.endswith("_total"))
         return {sample.labels["reason"]: sample.value for sample in counters}
 
-    def _drift_scores(self) -> Drift:
-        scores: dict[tuple[str, str], dict[str, float]] = {}
+    def _drift_scores(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
+        scores: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
         for sample in samples(self._metrics.models.drift_score):
-            version = sample.labels["model"], sample.labels["version"]
-            scores.setdefault(version, {})[sample.labels["kind"]] = sample.value
+            scores[sample.labels["model"], sample.labels["version"]][sample.labels["kind"]] = sample.value
         return scores
 
 
-def _point(reading: Reading, last: Reading, first: Reading, edges: Sequence[float]) -> dict[str, Any]:
-    """Return one point of the plots."""
-    seconds = reading.time - last.time
-    new = {target: now.since(last.versions.get(target)) for target, now in reading.versions.items()}
-    window = [now.since(first.versions.get(target)) for target, now in reading.versions.items()]
-    batches = sum(each.batches for each in new.values())
+def _point(reading: Reading, last: Reading) -> dict[str, Any]:
+    """Return one point of the plots: what was counted since the last reading."""
+    seconds, new = reading.time - last.time, reading.since(last)
+    whole = together(new.values())
     return {
         "time": time.time(),
-        "rates": per_second(grown(reading.answers, last.answers), seconds),
-        "quantiles": quantiles_ms(edges, [each.latency for each in window]),
-        "heat": together([each.latency for each in new.values()]),
-        "sizes": together([each.sizes for each in new.values()]),
-        "batch": sum(each.items for each in new.values()) / batches if batches else None,
-        "versions": per_second({str(target): sum(each.outcomes.values()) for target, each in new.items()}, seconds),
+        "rates": per_second(reading.answers, seconds, last.answers),
+        "heat": whole.latency,
+        "sizes": whole.sizes,
+        "batch": whole.mean_batch,
+        "versions": per_second({str(target): sum(each.outcomes) for target, each in new.items()}, seconds),
     }
 
 
-def _edges(model_versions: Sequence[ModelVersion]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the upper edges of the buckets of latencies and of batch sizes."""
-    if not model_versions:
-        return (), ()
-    metrics = model_versions[0].metrics
-    return edges_of(metrics.seconds["success"]), edges_of(metrics.batch_size)
+def _version_status(
+    model_version: ModelVersion, state: ModelState, counted: VersionReading, seconds: float, edges: Sequence[float]
+) -> dict[str, Any]:
+    """Return a version's status, and the rates of what was `counted` within `seconds`."""
+    target, metrics, policy = model_version.target, model_version.metrics, state.policy
+    rates = per_second(dict(zip(metrics.requests, counted.outcomes, strict=True)), seconds)
+    return {
+        "name": str(target),
+        "model": target.model,
+        "version": target.version,
+        "state": model_version.state,
+        "reason": model_version.reason,
+        "weight": 0.0 if policy is None else policy.weights.get(target.version, 0.0),
+        "shadow": 0.0 if policy is None else policy.shadows.get(target.version, 0.0),
+        "labels": sorted(label for label, version in state.labels.items() if version == target.version),
+        "requests": sum(rates.values()),
+        "outcomes": rates,
+        "quantiles": quantiles_ms(edges, counted.latency),
+        "batch": counted.mean_batch,
+        "limit": value(metrics.batch_limit),
+        "fixed_ms": value(metrics.batch_model_fixed) * 1000,
+        "per_item_ms": value(metrics.batch_model_per_item) * 1000,
+        "waiting": value(metrics.queue_depth),
+        "oldest_ms": value(metrics.queue_oldest_age) * 1000,
+        "in_flight": value(metrics.in_flight_batches),
+        "workers": {name: num for name, child in metrics.workers.items() if (num := value(child))},
+        "num_workers": model_version.num_workers,
+        "input": model_version.contract.document.get("input"),  # width and height; None until it is known
+        "is_cut_off": model_version.batcher.is_cut_off,
+    }
+
+
+def _rollout_status(model: str, rollout: Rollout) -> dict[str, Any]:
+    return {
+        "model": model,
+        "id": rollout.id,
+        "version": rollout.spec.version,
+        "stable": rollout.stable,
+        "state": rollout.state,
+        "step": rollout.step,
+        "steps": rollout.spec.steps,
+    }
 
 
 def _kind(code: str) -> str:
     """Return the kind of a status code: an answer, or who caused the failure."""
-    if code == "429":
-        return "overload"
-    if code == "499":
-        return "cancelled"
-    return {"2": "ok", "4": "client_error"}.get(code[0], "server_error")
+    kinds = {"429": "overload", "499": "cancelled", "2": "ok", "4": "client_error"}
+    return kinds.get(code) or kinds.get(code[0], "server_error")
+
+
+def as_json(document: Mapping[str, Any]) -> bytes:
+    """Return JSON with rounded numbers."""
+    return json.dumps(_rounded(document), separators=(",", ":")).encode()
+
+
+def _rounded(part: Any) -> Any:
+    if isinstance(part, float):
+        return int(part) if part.is_integer() else round(part, 4)
+    if isinstance(part, Mapping):
+        return {key: _rounded(each) for key, each in part.items()}
+    if isinstance(part, list | tuple):
+        return [_rounded(each) for each in part]
+    return part

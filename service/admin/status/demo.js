@@ -1,21 +1,19 @@
 // The corner to try the gateway in: a pad to draw on, a place for an image, and the answer.
 const pad = byId("pad");
+const sent = byId("sent").getContext("2d", { willReadFrequently: true });
 const STEP = 1 / 28; // of the pad, for one press of an arrow key
 const PAUSE_MS = 300; // after a stroke, before the drawing is sent by itself
 const NUM_CLASSES = 10;
 
 const drawing = { strokes: [], pen: [0.5, 0.5], isDown: false, isKeyboard: false, file: null };
-let known = new Map(); // model -> the shape of its input
 let asking = null;
 let timer = 0;
 
 function paint() {
   const scale = window.devicePixelRatio || 1;
   const side = Math.round(pad.clientWidth * scale) || 172;
-  if (pad.width !== side) pad.width = pad.height = side;
+  pad.width = pad.height = side; // which clears it
   const context = pad.getContext("2d");
-  context.setTransform(1, 0, 0, 1, 0, 0);
-  context.clearRect(0, 0, side, side);
   context.scale(side, side);
   trace(context, drawing.strokes, PEN_SHARE * 1.15);
   if (drawing.isKeyboard) {
@@ -29,23 +27,15 @@ function paint() {
   byId("pad-hint").hidden = drawing.strokes.length > 0 || drawing.file !== null || drawing.isKeyboard;
 }
 
-function forgetImage() {
-  if (drawing.file === null) return;
-  URL.revokeObjectURL(byId("picked").src);
-  byId("picked").hidden = true;
-  byId("file").value = "";
-  drawing.file = null;
-}
-
 function clear() {
   clearTimeout(timer);
   asking?.abort();
-  forgetImage();
-  Object.assign(drawing, { strokes: [], isDown: false });
-  byId("sent").getContext("2d").clearRect(0, 0, 999, 999);
-  byId("classes").replaceChildren();
+  URL.revokeObjectURL(byId("picked").src);
+  byId("picked").hidden = true;
+  byId("file").value = "";
+  Object.assign(drawing, { strokes: [], isDown: false, file: null });
+  sent.clearRect(0, 0, sent.canvas.width, sent.canvas.height);
   say("", "");
-  byId("answer-meta").textContent = "\u00a0";
   paint();
 }
 
@@ -54,9 +44,12 @@ function askSoon() {
   timer = setTimeout(ask, PAUSE_MS);
 }
 
-function say(strong, text, kind = "") {
-  byId("verdict").dataset.tone = kind;
+// Show an answer, or why there is none.
+function say(strong, text, { tone = "", classes = [], meta = "\u00a0" } = {}) {
+  byId("verdict").dataset.tone = tone;
   byId("verdict").replaceChildren(...(strong ? [make("b", {}, strong), text] : [text || "\u00a0"]));
+  byId("classes").replaceChildren(...classes);
+  byId("answer-meta").textContent = meta;
 }
 
 const at = (event) => {
@@ -64,32 +57,29 @@ const at = (event) => {
   return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
 };
 
-pad.addEventListener("pointerdown", (event) => {
+on(pad, "pointerdown", (event) => {
   if (event.button) return;
   if (drawing.file) clear();
   pad.setPointerCapture(event.pointerId);
   clearTimeout(timer);
-  drawing.isKeyboard = false;
-  drawing.isDown = true;
+  Object.assign(drawing, { isKeyboard: false, isDown: true });
   drawing.strokes.push([at(event)]);
   paint();
 });
-pad.addEventListener("pointermove", (event) => {
+on(pad, "pointermove", (event) => {
   if (!drawing.isDown || drawing.isKeyboard) return;
   const moves = event.getCoalescedEvents?.() ?? [];
   drawing.strokes.at(-1).push(...(moves.length ? moves : [event]).map(at));
   paint();
 });
-for (const name of ["pointerup", "pointercancel"]) {
-  pad.addEventListener(name, () => {
-    if (!drawing.isDown || drawing.isKeyboard) return;
-    drawing.isDown = false;
-    askSoon();
-  });
-}
+on(pad, "pointerup pointercancel", () => {
+  if (!drawing.isDown || drawing.isKeyboard) return;
+  drawing.isDown = false;
+  askSoon();
+});
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-pad.addEventListener("keydown", (event) => {
+on(pad, "keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key in ARROWS) {
     drawing.isKeyboard = true;
@@ -116,7 +106,7 @@ pad.addEventListener("keydown", (event) => {
   event.preventDefault();
   paint();
 });
-pad.addEventListener("blur", () => {
+on(pad, "blur", () => {
   if (drawing.isKeyboard) Object.assign(drawing, { isKeyboard: false, isDown: false });
   paint();
 });
@@ -134,32 +124,27 @@ function take(file) {
 }
 
 const easel = pad.parentElement;
-for (const name of ["dragenter", "dragover"]) {
-  easel.addEventListener(name, (event) => {
-    event.preventDefault();
-    easel.classList.add("over");
-  });
-}
-for (const name of ["dragleave", "drop"]) easel.addEventListener(name, () => easel.classList.remove("over"));
-for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault()); // beside it
-easel.addEventListener("drop", (event) => take(event.dataTransfer.files[0]));
-document.addEventListener("paste", (event) => take([...event.clipboardData.files][0]));
-byId("file").addEventListener("change", (event) => take(event.target.files[0]));
-byId("ask").addEventListener("click", () => ask());
-byId("clear").addEventListener("click", clear);
-byId("target").addEventListener("change", () => (drawing.strokes.length || drawing.file) && ask());
-byId("key-row").addEventListener("submit", (event) => {
+on(document, "dragenter dragover drop", (event) => event.preventDefault()); // a browser would leave for the image
+on(easel, "dragenter dragover", () => easel.classList.add("over"));
+on(easel, "dragleave drop", () => easel.classList.remove("over"));
+on(easel, "drop", (event) => take(event.dataTransfer.files[0]));
+on(document, "paste", (event) => take(event.clipboardData.files[0]));
+on(byId("file"), "change", (event) => take(event.target.files[0]));
+on(byId("ask"), "click", () => ask());
+on(byId("clear"), "click", clear);
+on(byId("target"), "change", () => (drawing.strokes.length || drawing.file) && ask());
+on(byId("key-row"), "submit", (event) => {
   event.preventDefault();
   ask();
 });
 byId("key-row").hidden = document.body.dataset.asksForKey !== "true";
 new ResizeObserver(paint).observe(pad);
 
-async function imageToSend(model) {
-  if (drawing.file) return drawing.file;
-  const { width, height } = known.get(model) ?? { width: 28, height: 28 };
-  rasterise(byId("sent"), drawing.strokes, width, height);
-  return new Promise((resolve) => byId("sent").toBlob(resolve, "image/png"));
+async function drawn(model) {
+  const known = latest?.versions.find((version) => version.model === model && version.input);
+  const { width, height } = known?.input ?? { width: 28, height: 28 };
+  rasterise(sent, drawing.strokes, width, height);
+  return new Promise((resolve) => sent.canvas.toBlob(resolve, "image/png"));
 }
 
 async function ask() {
@@ -170,60 +155,44 @@ async function ask() {
   try {
     const query = new URLSearchParams(JSON.parse(byId("target").value || "{}"));
     query.set("top_k", NUM_CLASSES);
-    const body = await imageToSend(query.get("model"));
+    const body = drawing.file ?? (await drawn(query.get("model")));
     const headers = { "Content-Type": body.type || "application/octet-stream" };
     if (byId("key").value) headers["X-API-Key"] = byId("key").value;
     const started = performance.now();
     const answer = await fetch(`predict?${query}`, { method: "POST", body, headers, signal });
-    const document_ = await answer.json();
-    if (!signal.aborted) tell(answer, document_, performance.now() - started);
+    const told = await answer.json();
+    if (answer.ok) tell(answer, told, performance.now() - started);
+    else say("", told.detail ?? `Status ${answer.status}`, { tone: "bad" });
   } catch (error) {
-    if (error.name === "AbortError") return;
-    byId("classes").replaceChildren();
-    byId("answer-meta").textContent = "\u00a0";
-    say("", `The gateway was not reached: ${error.message}`, "bad");
+    if (error.name !== "AbortError") say("", `The gateway was not reached: ${error.message}`, { tone: "bad" });
   }
 }
 
-function tell(answer, told, elapsed) {
-  if (!answer.ok) {
-    byId("classes").replaceChildren();
-    byId("answer-meta").textContent = "\u00a0";
-    return say("", told.detail ?? `Status ${answer.status}`, "bad");
-  }
-  const [prediction] = told.predictions;
-  say(prediction.label, `${percent(prediction.probability)} %`);
-  byId("classes").replaceChildren(...prediction.top_k.map(({ label, probability }) => {
-    const track = make("div", { class: "track" });
-    track.append(wide("i", probability));
+function tell(answer, { model, version, predictions: [prediction] }, elapsed) {
+  const classes = prediction.top_k.map(({ label, probability }) => {
+    const track = make("div", { class: "stack" }, bar(probability));
     return make("li", {}, make("span", { title: label }, label), track, make("em", {}, `${percent(probability)} %`));
-  }));
-  const times = Object.fromEntries([...(answer.headers.get("server-timing") ?? "").matchAll(/(\w+);dur=([\d.]+)/g)].map(([, name, ms]) => [name, Number(ms)]));
-  const parts = [`${told.model} ${told.version}`, `${short(elapsed)} ms`];
+  });
+  const timing = answer.headers.get("server-timing") ?? "";
+  const times = Object.fromEntries([...timing.matchAll(/(\w+);dur=([\d.]+)/g)].map(([, name, ms]) => [name, Number(ms)]));
+  const parts = [`${model} ${version}`, `${short(elapsed)} ms`];
   if (times.compute !== undefined) parts.push(`queue ${short(times.queue)}, compute ${short(times.compute)}`);
   parts.push(`batch of ${answer.headers.get("x-batch-size")}`);
-  byId("answer-meta").textContent = parts.join(" · ");
+  say(prediction.label, `${percent(prediction.probability)} %`, { classes, meta: parts.join(" · ") });
 }
 
-// Offer what is ready, and learn what shape of image each model takes.
-async function offer(versions) {
-  const select = byId("target");
+// Offer the versions that are ready, each model's traffic first.
+function offer(versions) {
   const ready = versions.filter(({ state }) => state === "ready");
-  const models = [...new Set(ready.map(({ model }) => model))];
-  const options = models.flatMap((model) => [
+  const targets = Object.entries(Object.groupBy(ready, ({ model }) => model)).flatMap(([model, own]) => [
     [{ model }, `${model}, as its traffic is split`],
-    ...ready.filter((version) => version.model === model).map(({ version }) => [{ model, version }, `${model} ${version}`]),
-  ]).map(([value, text]) => [JSON.stringify(value), text]);
-  const offered = JSON.stringify(options);
+    ...own.map(({ name, version }) => [{ model, version }, name]),
+  ]);
+  const offered = JSON.stringify(targets);
+  const select = byId("target");
   if (select.dataset.offered === offered) return;
   select.dataset.offered = offered;
   const chosen = select.value;
-  select.replaceChildren(...options.map(([value, text]) => make("option", { value }, text)));
-  if (options.some(([value]) => value === chosen)) select.value = chosen;
-  try {
-    const listed = await (await fetch("models")).json();
-    known = new Map(listed.models.flatMap(({ model, versions: [first] }) => (first?.contract.input ? [[model, first.contract.input]] : [])));
-  } catch {
-    delete select.dataset.offered; // with the next look again
-  }
+  select.replaceChildren(...targets.map(([target, text]) => make("option", { value: JSON.stringify(target) }, text)));
+  if ([...select.options].some(({ value }) => value === chosen)) select.value = chosen;
 }

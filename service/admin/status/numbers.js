@@ -24,26 +24,22 @@ function duration(seconds) {
 
 const milliseconds = (ms) => (ms >= 1000 ? `${short(ms / 1000)} s` : `${short(ms)} ms`);
 const megabytes = (bytes) => `${Math.round(bytes / 2 ** 20)} MB`;
-const total = (numbers) => Object.values(numbers).reduce((sum, each) => sum + each, 0);
+const sum = (items, read) => items.reduce((all, each) => all + (read(each) ?? 0), 0);
+const total = (numbers) => sum(Object.values(numbers), (each) => each);
 const byId = (id) => document.getElementById(id);
+const on = (element, events, act) => events.split(" ").forEach((event) => element.addEventListener(event, act));
 
 function show(id, text) {
   const element = byId(id);
   if (element.textContent !== text) element.textContent = text;
 }
 
-function make(tag, attributes = {}, ...children) {
+function make(tag, { style = {}, ...attributes } = {}, ...children) {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
-  }
+  for (const [name, value] of Object.entries(attributes)) if (value !== false) element.setAttribute(name, value);
+  Object.assign(element.style, style); // the page's policy forbids style attributes
   element.append(...children);
   return element;
 }
 
-function wide(tag, share, colour) {
-  const element = make(tag);
-  element.style.width = `${Math.min(Math.max(share, 0), 1) * 100}%`;
-  if (colour) element.style.background = colour;
-  return element;
-}
+const bar = (share, background = "") => make("i", { style: { width: `${Math.min(share, 1) * 100}%`, background } });

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-from dataclasses import dataclass
 from importlib.resources import files
 
 SCRIPTS = ("numbers.js", "plots.js", "figures.js", "strokes.js", "demo.js", "stream.js")
@@ -13,16 +12,8 @@ POLICY = (
 )
 
 
-@dataclass(frozen=True)
-class Page:
-    """A document and its Content-Security-Policy."""
-
-    document: bytes
-    policy: str
-
-
-def assemble(*, asks_for_key: bool) -> Page:
-    """Make one document of the files. With `asks_for_key` it has a field for the key."""
+def assemble(*, asks_for_key: bool) -> tuple[bytes, str]:
+    """Return the page as one document and its policy. With `asks_for_key` it has a field for the key."""
     folder = files("service.admin.status")
     style = folder.joinpath("page.css").read_text("utf-8")
     script = "\n".join(folder.joinpath(name).read_text("utf-8") for name in SCRIPTS)
@@ -30,7 +21,7 @@ def assemble(*, asks_for_key: bool) -> Page:
     for mark, text in (("{{asks_for_key}}", str(asks_for_key).lower()), ("{{style}}", style), ("{{script}}", script)):
         assert document.count(mark) == 1, f"page.html has not one {mark}"
         document = document.replace(mark, text)
-    return Page(document.encode(), POLICY.format(style=_digest(style), script=_digest(script)))
+    return document.encode(), POLICY.format(style=_digest(style), script=_digest(script))
 
 
 def _digest(text: str) -> str:

@@ -1,15 +1,17 @@
-"""Readings of the metrics as plain numbers, and their differences."""
+"""Numbers read from the metrics: counters, buckets, and what follows from two readings of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from service.telemetry.version_metrics import VersionMetrics
 
-Buckets = tuple[float, ...]  # observations in each bucket of a histogram; the last has no upper edge
+QUANTILES = (0.5, 0.95, 0.99)
+
+Counts = tuple[float, ...]  # of a histogram: the observations in each bucket; the last has no upper edge
 
 
 def samples(collector: Collector) -> Iterator[Sample]:
@@ -28,30 +30,25 @@ def edges_of(histogram: Collector) -> tuple[float, ...]:
     return tuple(float(sample.labels["le"]) for sample in samples(histogram) if sample.name.endswith("_bucket"))[:-1]
 
 
-def buckets(histogram: Collector) -> Buckets:
+def buckets(histogram: Collector) -> Counts:
     """Return the observations in each bucket of a histogram's child."""
     cumulative = [sample.value for sample in samples(histogram) if sample.name.endswith("_bucket")]
     return tuple(upper - lower for lower, upper in pairwise([0.0, *cumulative]))
 
 
-def since(now: Sequence[float], then: Sequence[float] | None) -> Buckets:
+def since(now: Counts, then: Counts) -> Counts:
     """Return the increase between two readings of counters. After a reset, that is the whole value."""
-    if then is None or any(after < before for after, before in zip(now, then, strict=True)):
-        return tuple(now)
-    return tuple(after - before for after, before in zip(now, then, strict=True))
+    increase = tuple(after - before for after, before in zip(now, then, strict=True))
+    return now if any(each < 0 for each in increase) else increase
 
 
-def grown(now: Mapping[str, float], then: Mapping[str, float]) -> dict[str, float]:
-    """Return the increase of named counters; a new one started at 0."""
-    return {name: num - then.get(name, 0.0) for name, num in now.items()}
+def per_second(now: Mapping[str, float], seconds: float, then: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Return the increase of named counters per second, without those that are 0; a new one started at 0."""
+    before = then or {}
+    return {name: num / seconds for name, each in now.items() if seconds and (num := each - before.get(name, 0.0))}
 
 
-def together(several: Sequence[Buckets]) -> Buckets:
-    """Return the sums, bucket by bucket."""
-    return tuple(sum(each) for each in zip(*several, strict=True))
-
-
-def quantile(upper_edges: Sequence[float], counts: Buckets, share: float) -> float | None:
+def quantile(upper_edges: Sequence[float], counts: Counts, share: float) -> float | None:
     """Return the value below which `share` of the observations lie; None if there is none.
 
     It is interpolated inside its bucket; the first begins at 0. Beyond the last finite edge it is that edge: https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile
@@ -67,40 +64,41 @@ def quantile(upper_edges: Sequence[float], counts: Buckets, share: float) -> flo
     return lower
 
 
-@dataclass(frozen=True, slots=True)
-class VersionReading:
+def quantiles_ms(upper_edges: Sequence[float], counts: Counts) -> list[float] | None:
+    """Return p50, p95 and p99 in milliseconds; None without observations."""
+    found = [quantile(upper_edges, counts, share) for share in QUANTILES]
+    return [seconds * 1000 for seconds in found if seconds is not None] or None
+
+
+class VersionReading(NamedTuple):
     """The counters of one version since it was loaded."""
 
-    outcomes: Mapping[str, float]  # requests by outcome
-    latency: Buckets  # of answered requests
-    sizes: Buckets  # of batches
-    items: float  # images answered
-    batches: float
+    outcomes: Counts = ()  # requests, in the order of VersionMetrics.requests
+    latency: Counts = ()  # answered requests, by bucket
+    sizes: Counts = ()  # batches, by bucket
+    totals: Counts = (0, 0)  # images answered, batches
 
     @classmethod
     def of(cls, metrics: VersionMetrics) -> "VersionReading":
         """Read a version's metrics."""
         return cls(
-            outcomes={
-                outcome: sum(value(child) for child in children)
-                for outcome, children in metrics.requests_in_all_roles().items()
-            },
-            latency=buckets(metrics.seconds["success"]),
-            sizes=buckets(metrics.batch_size),
-            items=value(metrics.items),
-            batches=value(metrics.batches),
+            tuple(sum(value(child) for child in each) for each in metrics.requests_in_all_roles().values()),
+            buckets(metrics.seconds["success"]),
+            buckets(metrics.batch_size),
+            (value(metrics.items), value(metrics.batches)),
         )
 
     def since(self, then: "VersionReading | None") -> "VersionReading":
         """Return the increase since `then`; everything if the version was loaded after it."""
-        if then is None:
-            return self
-        outcomes = since(tuple(self.outcomes.values()), tuple(then.outcomes.values()))
-        items, batches = since((self.items, self.batches), (then.items, then.batches))
-        return VersionReading(
-            dict(zip(self.outcomes, outcomes, strict=True)),
-            since(self.latency, then.latency),
-            since(self.sizes, then.sizes),
-            items,
-            batches,
-        )
+        return self if then is None else VersionReading(*map(since, self, then))
+
+    @property
+    def mean_batch(self) -> float | None:
+        """Return the images of a batch on average; None without batches."""
+        items, batches = self.totals
+        return items / batches if batches else None
+
+
+def together(readings: Iterable[VersionReading]) -> VersionReading:
+    """Return the sums over several versions."""
+    return VersionReading(*(tuple(map(sum, zip(*each, strict=True))) for each in zip(*readings, strict=True)))

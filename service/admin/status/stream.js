@@ -1,56 +1,44 @@
 // The events: what was before, then a look a second. A browser asks again by itself when the stream ends.
 const LATE_MS = 4000;
 const AGAIN_MS = 5000;
-const points = [];
-let seen = 0;
+let points = [];
 let latest = null;
-let source = null;
+let late = 0;
 
 function keep(more) {
   const last = points.at(-1)?.time ?? 0;
   points.push(...more.filter((point) => point.time > last));
-  const first = points.findIndex((point) => point.time > (points.at(-1)?.time ?? 0) - LONGEST_SECONDS);
-  points.splice(0, Math.max(first, 0));
+  points = points.filter((point) => point.time > points.at(-1).time - LONGEST_SECONDS);
 }
 
 function draw() {
   if (latest && !document.hidden) requestAnimationFrame(() => render(latest, points));
 }
 
-// An event source keeps the answer to itself; the reason is in the answer to the same question.
-async function whyRefused() {
-  try {
-    const answer = await fetch("status/events");
-    if (!answer.ok) return (await answer.json()).detail;
-    await answer.body.cancel();
-  } catch {
-    // nobody there, or somebody in front who answers otherwise
-  }
-  return "No connection; trying again";
-}
-
 function listen() {
-  source = new EventSource("status/events");
-  source.addEventListener("history", (event) => keep(JSON.parse(event.data)));
-  source.addEventListener("look", (event) => {
+  const source = new EventSource("status/events");
+  on(source, "history", (event) => keep(JSON.parse(event.data)));
+  on(source, "look", (event) => {
     const { point, now } = JSON.parse(event.data);
     keep([point]);
     latest = now;
-    seen = performance.now();
+    clearTimeout(late);
+    late = setTimeout(() => setState("lost", "No news from the gateway; trying again"), LATE_MS);
     offer(now.versions);
     draw();
   });
-  source.addEventListener("error", async () => {
+  on(source, "error", async () => {
     if (source.readyState !== EventSource.CLOSED) return;
     setTimeout(listen, AGAIN_MS); // refused, and the browser gives up
-    setState("lost", await whyRefused());
+    // An event source keeps the answer to itself; the reason is in the answer to the same question.
+    const told = await fetch("status/events")
+      .then((answer) => (answer.ok ? answer.body.cancel() : answer.json()))
+      .catch(() => null);
+    setState("lost", told?.detail ?? "No connection; trying again");
   });
 }
 
-setInterval(() => {
-  if (latest && performance.now() - seen > LATE_MS) setState("lost", "No news from the gateway; trying again");
-}, 1000);
-document.addEventListener("visibilitychange", draw);
-window.addEventListener("resize", draw);
-window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+on(document, "visibilitychange", draw);
+on(window, "resize", draw);
+on(window.matchMedia("(prefers-color-scheme: dark)"), "change", draw);
 listen();

@@ -3,7 +3,6 @@
 const INK_SHARE = 20 / 28;
 const PEN_SHARE = 2.5 / 28; // about as wide as MNIST's
 const LEAST_INK = 0.12; // of the pad; a dot is not blown up to a blob
-const SAMPLES = 8; // by so many, each way, pixels are finer while they are drawn
 
 const arc = (x, y, rx, ry, from, to, steps = 18) =>
   Array.from({ length: steps + 1 }, (_, i) => {
@@ -37,54 +36,30 @@ function trace(context, strokes, width, place = ([x, y]) => [x, y]) {
   }
 }
 
-function boundsOf(strokes) {
-  const [xs, ys] = [0, 1].map((i) => strokes.flat().map((point) => point[i]));
-  return { x: Math.min(...xs), y: Math.min(...ys), width: Math.max(...xs) - Math.min(...xs), height: Math.max(...ys) - Math.min(...ys) };
-}
-
-// Return how bright each pixel of the drawing is, 0 to 255, row by row, its ink fitted and in the middle.
-function brightness(strokes, width, height) {
+// Draw the strokes into a canvas as they are sent: the ink fitted, and its centre of mass in the middle.
+function rasterise(context, strokes, width, height) {
+  Object.assign(context.canvas, { width, height });
   const side = Math.min(width, height);
   const pen = side * PEN_SHARE;
-  const bounds = boundsOf(strokes);
-  const scale = (side * INK_SHARE - pen) / Math.max(bounds.width, bounds.height, LEAST_INK);
-  const fine = new OffscreenCanvas(width * SAMPLES, height * SAMPLES).getContext("2d");
-  fine.scale(SAMPLES, SAMPLES);
-  const place = ([x, y]) => [
-    width / 2 + (x - bounds.x - bounds.width / 2) * scale,
-    height / 2 + (y - bounds.y - bounds.height / 2) * scale,
-  ];
-  trace(fine, strokes, pen, place);
-  const { data } = fine.getImageData(0, 0, width * SAMPLES, height * SAMPLES);
-  const pixels = new Float64Array(width * height);
-  for (let i = 3, n = 0; i < data.length; i += 4, n++) {
-    const [x, y] = [n % (width * SAMPLES), Math.floor(n / (width * SAMPLES))];
-    pixels[Math.floor(y / SAMPLES) * width + Math.floor(x / SAMPLES)] += data[i] / SAMPLES ** 2;
-  }
-  return shifted(pixels, width, height);
-}
-
-function shifted(pixels, width, height) {
+  const [[left, right], [top, bottom]] = [0, 1].map((i) => {
+    const values = strokes.flat().map((point) => point[i]);
+    return [Math.min(...values), Math.max(...values)];
+  });
+  const scale = (side * INK_SHARE - pen) / Math.max(right - left, bottom - top, LEAST_INK);
+  const draw = (dx, dy) => {
+    context.fillRect(0, 0, width, height);
+    trace(context, strokes, pen, ([x, y]) => [
+      width / 2 + dx + (x - (left + right) / 2) * scale,
+      height / 2 + dy + (y - (top + bottom) / 2) * scale,
+    ]);
+  };
+  draw(0, 0);
+  const { data } = context.getImageData(0, 0, width, height);
   let [mass, sumX, sumY] = [0, 0, 0];
-  pixels.forEach((value, i) => {
-    mass += value;
-    sumX += value * ((i % width) + 0.5);
-    sumY += value * (Math.floor(i / width) + 0.5);
-  });
-  const [dx, dy] = [Math.round(width / 2 - sumX / mass), Math.round(height / 2 - sumY / mass)];
-  const moved = new Float64Array(pixels.length);
-  pixels.forEach((value, i) => {
-    const [x, y] = [(i % width) + dx, Math.floor(i / width) + dy];
-    if (x >= 0 && x < width && y >= 0 && y < height) moved[y * width + x] = value;
-  });
-  return moved;
-}
-
-// Draw the strokes into a canvas as they are to be sent.
-function rasterise(canvas, strokes, width, height) {
-  [canvas.width, canvas.height] = [width, height];
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(width, height);
-  brightness(strokes, width, height).forEach((value, i) => image.data.set([value, value, value, 255], i * 4));
-  context.putImageData(image, 0, 0);
+  for (let i = 0; i < width * height; i++) {
+    mass += data[i * 4];
+    sumX += data[i * 4] * ((i % width) + 0.5);
+    sumY += data[i * 4] * (Math.floor(i / width) + 0.5);
+  }
+  draw(Math.round(width / 2 - sumX / mass), Math.round(height / 2 - sumY / mass));
 }

@@ -1,4 +1,7 @@
-"""POST /feedback: what an image that was classified really is."""
+"""POST /feedback: the right class of an image that was classified."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
@@ -13,21 +16,17 @@ from service.http.schemas.admin import FeedbackChange, FeedbackInfo
 def feedback_routes(access: Access, feedback: Feedback) -> APIRouter:
     """Return the route; it asks for the same key as predictions do."""
 
-    async def check(request: Request, _: APIRoute) -> None:
+    @asynccontextmanager
+    async def guard(request: Request, _: APIRoute) -> AsyncIterator[None]:
         access.require_key(request_headers(request))
+        yield
 
-    routes = APIRouter(tags=["feedback"], route_class=guarded_route(check))
+    routes = APIRouter(tags=["feedback"], route_class=guarded_route(guard))
 
     @routes.post("/feedback", responses=problem_responses(401, 403, 404, 409, 410, 413, 422, 503))
     async def give(body: FeedbackChange) -> FeedbackInfo:
         """Say what an image of an answer really is; counted once, as accuracy of the version that answered."""
-        label = await feedback.take(body.id, body.index, body.label)
-        return FeedbackInfo(
-            model=label.model,
-            version=label.version,
-            predicted=label.predicted,
-            label=label.label,
-            correct=label.is_correct,
-        )
+        record = await feedback.take(body.id, body.index, body.label)
+        return FeedbackInfo(**vars(record), correct=record.is_correct)
 
     return routes

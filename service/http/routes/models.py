@@ -22,20 +22,14 @@ def model_routes(reconciler: Reconciler, registry: Registry, router: Router, sha
     @routes.get("/models")
     async def models() -> ModelList:
         """List every model with its traffic, its versions, their state and their contracts."""
-        model_versions = reconciler.view.model_versions
-        return ModelList(
-            models=[
-                _model_info(registry.models[name], model_versions[name].values()) for name in sorted(model_versions)
-            ]
-        )
+        served = sorted(reconciler.view.model_versions.items())
+        return ModelList(models=[_model_info(registry.models[name], versions.values()) for name, versions in served])
 
     @routes.get("/models/{model}", responses=problem_responses(404, 503))
     async def model(model: str, response: Response) -> ModelInfo:
         """Show one model with its traffic, its versions, their state and their contracts."""
-        model_versions = router.versions(model).values()
-        info = _model_info(registry.models[model], model_versions)
-        response.headers["etag"] = f'"{info.traffic.revision}"'
-        return info
+        versions = router.versions(model).values()
+        return _model_info(registry.models[model], versions, response)
 
     @routes.get("/models/{model}/traffic", responses=problem_responses(404, 503))
     async def traffic(model: str, response: Response) -> TrafficInfo:
@@ -54,32 +48,15 @@ def model_routes(reconciler: Reconciler, registry: Registry, router: Router, sha
 
 def _shadow_info(comparison: Comparison) -> ShadowInfo:
     later = comparison.latency_difference
-    return ShadowInfo(
-        primary=comparison.primary,
-        shadow=comparison.shadow,
-        num_requests=comparison.num_requests,
-        num_shed=comparison.num_shed,
-        num_failed=comparison.num_failed,
-        num_items=comparison.num_items,
-        agreement=comparison.agreement,
-        largest_difference=comparison.largest_difference,
-        latency_difference_ms=None if later is None else later * 1000,
-    )
+    latency_difference_ms = None if later is None else later * 1000
+    return ShadowInfo(**vars(comparison), agreement=comparison.agreement, latency_difference_ms=latency_difference_ms)
 
 
 def traffic_info(state: ModelState, response: Response | None = None) -> TrafficInfo:
     """Return a model's traffic as it is shown, and put its revision into the response."""
-    policy = state.policy
     if response is not None:
         response.headers["etag"] = f'"{state.revision}"'
-    return TrafficInfo(
-        model=state.model,
-        revision=state.revision,
-        weights={} if policy is None else policy.weights,
-        sticky_header=None if policy is None else policy.sticky_header,
-        shadows={} if policy is None else dict(policy.shadows),
-        labels=dict(state.labels),
-    )
+    return TrafficInfo(model=state.model, **state.shown())
 
 
 def version_info(model_version: ModelVersion, state: ModelState) -> VersionInfo:
@@ -99,6 +76,8 @@ def version_info(model_version: ModelVersion, state: ModelState) -> VersionInfo:
     )
 
 
-def _model_info(state: ModelState, model_versions: Iterable[ModelVersion]) -> ModelInfo:
+def _model_info(
+    state: ModelState, model_versions: Iterable[ModelVersion], response: Response | None = None
+) -> ModelInfo:
     versions = [version_info(model_version, state) for model_version in model_versions]
-    return ModelInfo(model=state.model, traffic=traffic_info(state), versions=versions)
+    return ModelInfo(model=state.model, traffic=traffic_info(state, response), versions=versions)

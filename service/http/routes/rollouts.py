@@ -15,6 +15,12 @@ from service.persistence.registry import Registry
 from service.persistence.rollout_store import RolloutStore
 
 POST = problem_responses(401, 403, 404, 409, 412, 422, 503)
+MOVES = {
+    "pause": "Stay at the step; the guards go on looking.",
+    "resume": "Go on with the steps.",
+    "promote": "Give the new version everything now.",
+    "abort": "Give everything back to the stable version.",
+}
 
 
 def rollout_routes(route_class: type[APIRoute], operations: RolloutOperations, latency_objective_ms: int) -> APIRouter:
@@ -28,25 +34,12 @@ def rollout_routes(route_class: type[APIRoute], operations: RolloutOperations, l
         spec = RolloutSpec(**{"slow_ms": float(latency_objective_ms), **given, "steps": tuple(body.steps)})
         return rollout_info(await operations.start(asked(request), model, spec))
 
-    @routes.post("/models/{model}/rollouts/{rollout}/pause", responses=POST)
-    async def pause(model: str, rollout: int, request: Request) -> RolloutInfo:
-        """Stay at the step; the guards go on looking."""
-        return rollout_info(await operations.pause(asked(request), model, rollout))
+    for name, description in MOVES.items():
+        path = f"/models/{{model}}/rollouts/{{rollout}}/{name}"
 
-    @routes.post("/models/{model}/rollouts/{rollout}/resume", responses=POST)
-    async def resume(model: str, rollout: int, request: Request) -> RolloutInfo:
-        """Go on with the steps."""
-        return rollout_info(await operations.resume(asked(request), model, rollout))
-
-    @routes.post("/models/{model}/rollouts/{rollout}/promote", responses=POST)
-    async def promote(model: str, rollout: int, request: Request) -> RolloutInfo:
-        """Give the new version everything now."""
-        return rollout_info(await operations.promote(asked(request), model, rollout))
-
-    @routes.post("/models/{model}/rollouts/{rollout}/abort", responses=POST)
-    async def abort(model: str, rollout: int, request: Request) -> RolloutInfo:
-        """Give everything back to the stable version."""
-        return rollout_info(await operations.abort(asked(request), model, rollout))
+        @routes.post(path, name=name, description=description, responses=POST)
+        async def move(model: str, rollout: int, request: Request) -> RolloutInfo:
+            return rollout_info(await operations.move(asked(request), model, rollout))
 
     return routes
 
@@ -72,24 +65,10 @@ def rollout_views(operations: RolloutOperations, registry: Registry, store: Roll
 
 def rollout_info(rollout: Rollout, progress: Progress | None = None) -> RolloutInfo:
     """Return a rollout as it is shown; its guards only while something is known of them."""
-    spec = rollout.spec
-    return RolloutInfo(
-        id=rollout.id,
-        version=spec.version,
-        stable=rollout.stable,
-        state=rollout.state,
-        reason=rollout.reason,
-        steps=list(spec.steps),
-        percent=spec.steps[rollout.step],
-        started=datetime.fromtimestamp(rollout.started, UTC).isoformat(timespec="seconds"),
-        min_requests=spec.min_requests,
-        min_seconds=spec.min_seconds,
-        error_rate=spec.error_rate,
-        slow_ms=spec.slow_ms,
-        step_requests=0 if progress is None else progress.step_requests,
-        step_seconds=0 if progress is None else progress.step_seconds,
-        guards=[] if progress is None else _guards(spec, progress),
-    )
+    shown = {**vars(rollout.spec), **vars(progress or Progress()), **vars(rollout)}
+    shown["percent"] = rollout.spec.steps[rollout.step]
+    shown["started"] = datetime.fromtimestamp(rollout.started, UTC).isoformat(timespec="seconds")
+    return RolloutInfo(**shown, guards=_guards(rollout.spec, progress) if progress else [])
 
 
 def _guards(spec: RolloutSpec, progress: Progress) -> list[GuardInfo]:

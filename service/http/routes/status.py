@@ -19,14 +19,14 @@ RETRY = b"retry: 1000\n\n"  # milliseconds until a browser reconnects
 
 
 class EventStream(Response):
-    """Sends a feed's events until the listener leaves or the server stops, which it does not hold up."""
+    """Sends status events until the listener leaves or the server stops; it does not delay the stop."""
 
     media_type = EVENT_STREAM
 
-    def __init__(self, feed: StatusBroadcaster, longest_write_seconds: float = LONGEST_WRITE_SECONDS) -> None:
+    def __init__(self, broadcaster: StatusBroadcaster, longest_write_seconds: float = LONGEST_WRITE_SECONDS) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self._feed = feed
+        self._broadcaster = broadcaster
         self._longest_write_seconds = longest_write_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,12 +43,12 @@ class EventStream(Response):
                 alarm.cancel()
 
         try:
-            with self._feed.listening() as listener:
+            with self._broadcaster.listening() as listener:
                 when_gone(listener.end)
                 when_stopping(listener.end)
                 try:
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                    await write(RETRY + self._feed.history)
+                    await write(RETRY + self._broadcaster.history)
                     while (event := await listener.next()) is not None:
                         await write(event)
                 finally:
@@ -60,12 +60,12 @@ class EventStream(Response):
         await write(b"", is_last=True)
 
 
-def status_routes(feed: StatusBroadcaster, *, asks_for_key: bool) -> APIRouter:
+def status_routes(broadcaster: StatusBroadcaster, *, asks_for_key: bool) -> APIRouter:
     """Return the routes of the status page, open like what they show: /metrics, /readyz, /models, rollouts."""
     routes = APIRouter(tags=["status"])
-    page = assemble(asks_for_key=asks_for_key)
+    document, policy = assemble(asks_for_key=asks_for_key)
     headers = {
-        "content-security-policy": page.policy,
+        "content-security-policy": policy,
         "cache-control": "no-cache",
         "referrer-policy": "no-referrer",
         "x-content-type-options": "nosniff",
@@ -79,7 +79,7 @@ def status_routes(feed: StatusBroadcaster, *, asks_for_key: bool) -> APIRouter:
     @routes.get("/status", response_class=HTMLResponse)
     async def status() -> HTMLResponse:
         """Show the gateway live, in a browser: traffic, latency, batches, versions, and a place to try it."""
-        return HTMLResponse(page.document, headers=headers)
+        return HTMLResponse(document, headers=headers)
 
     @routes.get(
         "/status/events",
@@ -89,6 +89,6 @@ def status_routes(feed: StatusBroadcaster, *, asks_for_key: bool) -> APIRouter:
     )
     async def status_events() -> EventStream:
         """Send what the status page shows, once a second, as server-sent events."""
-        return EventStream(feed)
+        return EventStream(broadcaster)
 
     return routes

@@ -11,14 +11,7 @@ from service.domain.model_state import Event
 from service.http.admin_route import asked
 from service.http.problems import problem_responses
 from service.http.routes.models import traffic_info, version_info
-from service.http.schemas.admin import (
-    EventInfo,
-    EventList,
-    LabelChange,
-    TrafficChange,
-    VersionRegister,
-    VersionScale,
-)
+from service.http.schemas.admin import EventInfo, EventList, LabelChange, TrafficChange, VersionRegister, VersionScale
 from service.http.schemas.predict import TrafficInfo, VersionInfo
 from service.persistence.registry import Registry
 
@@ -55,11 +48,7 @@ def control_routes(route_class: type[APIRoute], operations: Operations, registry
         state = await operations.set_traffic(asked(request), model, body.weights, body.sticky_header, body.shadows)
         return traffic_info(state, response)
 
-    @routes.put(
-        "/models/{model}/labels/{label}",
-        name="label",
-        responses=CONDITIONAL,
-    )
+    @routes.put("/models/{model}/labels/{label}", name="label", responses=CONDITIONAL)
     async def put_label(
         model: str, label: LabelName, body: LabelChange, request: Request, response: Response
     ) -> TrafficInfo:
@@ -97,17 +86,5 @@ def event_routes(registry: Registry) -> APIRouter:
 
 
 def _event_info(event: Event) -> EventInfo:
-    return EventInfo(
-        id=event.id,
-        time=datetime.fromtimestamp(event.time, UTC).isoformat(timespec="milliseconds"),
-        gateway=event.gateway,
-        actor=event.entry.actor,
-        action=event.entry.action,
-        model=event.entry.model,
-        subject=event.entry.subject,
-        reason=event.entry.reason,
-        outcome=event.outcome,
-        detail=event.detail,
-        before=dict(event.before) if event.before is not None else None,
-        after=dict(event.after) if event.after is not None else None,
-    )
+    time = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="milliseconds")
+    return EventInfo(**{**vars(event), **vars(event.entry), "time": time})

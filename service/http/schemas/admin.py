@@ -2,19 +2,16 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from service.domain.rollout import DEFAULT_STEPS, RolloutSpec
 from service.domain.traffic import STICKY_HEADER
+from service.http.schemas.predict import Strict
 
 DEFAULTS = RolloutSpec("")
 
 
-class _Change(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class TrafficChange(_Change):
+class TrafficChange(Strict):
     """A new division of a model's requests."""
 
     weights: dict[str, float] = Field(description="Version -> percentage, in steps of 0.01; they must sum to 100.")
@@ -28,20 +25,20 @@ class TrafficChange(_Change):
     )
 
 
-class LabelChange(_Change):
+class LabelChange(Strict):
     """What a label is to mean."""
 
     version: str
 
 
-class VersionRegister(_Change):
+class VersionRegister(Strict):
     """An archive to load."""
 
     file: str = Field(description="Name of the archive in the model store, as its manifest has it.")
     num_workers: int | None = Field(None, ge=1, le=256, description="Its workers; as the settings say if absent.")
 
 
-class VersionScale(_Change):
+class VersionScale(Strict):
     """Another size of a version."""
 
     num_workers: int = Field(ge=1, le=256)
@@ -90,7 +87,7 @@ class EventList(BaseModel):
     events: list[EventInfo]
 
 
-class RolloutChange(_Change):
+class RolloutChange(Strict):
     """A guarded rollout to begin."""
 
     version: str = Field(description="The new version; another one must have all the traffic.")
@@ -175,7 +172,7 @@ class RolloutList(BaseModel):
     rollouts: list[RolloutInfo]
 
 
-class FeedbackChange(_Change):
+class FeedbackChange(Strict):
     """What one image of an answer really is."""
 
     id: str = Field(max_length=4096, description="The answer's id.")

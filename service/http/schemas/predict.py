@@ -7,10 +7,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.domain.backend import Priority
 
 
-class PredictQuery(BaseModel):
-    """The query of POST /predict; a name that is not here is refused rather than ignored."""
+class Strict(BaseModel):
+    """Refuses names that it does not have."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class PredictQuery(Strict):
+    """The query of POST /predict."""
 
     model: str | None = Field(None, description="Model that answers; the default model if absent.")
     version: str | None = Field(None, description="Version that answers; as the traffic is divided if absent.")
@@ -25,18 +29,14 @@ class PredictHeaders(BaseModel):
     x_priority: Priority = Field("normal", description="A low request waits while any normal one does.")
 
 
-class Instance(BaseModel):
+class Instance(Strict):
     """One image of a JSON request."""
-
-    model_config = ConfigDict(extra="forbid")
 
     b64: str = Field(description="An encoded image, or a .npy tensor uint8 [C, H, W], in base64.")
 
 
-class PredictJson(BaseModel):
+class PredictJson(Strict):
     """A JSON request."""
-
-    model_config = ConfigDict(extra="forbid")
 
     instances: list[Instance]
 

@@ -85,13 +85,12 @@ async def test_new_archives_are_noticed_and_get_no_traffic(tmp_path: Path) -> No
         rig.control.contracts.update(contracts)
         await rig.until_ready()
         rig.control.contracts.update(make_store(store, (OLD, NEW)))
-        async with asyncio.timeout(10):
-            while await rig.states() != {"1.0": "ready", "1.1": "ready"}:
-                await asyncio.sleep(0.01)
+        await rig.until_state("1.1", "ready")
         assert await shares(rig, 5) == {"1.0": 5}
         assert (await change(rig, "DELETE", "/versions/1.1", if_match="")).status_code == 204
-        await asyncio.sleep(0.1)  # several looks at the store
-        assert await rig.states() == {"1.0": "ready"}
+        rig.control.contracts.update(make_store(store, (OLD, NEW, ("digits", "1.2", "fp32"))))
+        await rig.until_state("1.2", "ready")  # the store was read again, and 1.1 stays away
+        assert await rig.states() == {"1.0": "ready", "1.2": "ready"}
 
 
 async def test_nothing_is_registered_by_itself_where_that_is_asked_for(tmp_path: Path) -> None:

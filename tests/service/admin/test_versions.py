@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from service.admin.versions import AdminContext, Operations
 from service.config.settings import Settings
 from service.domain.backend import Target
+from service.domain.model_state import Entry
 from service.errors.gateway import GatewayError, NotReady
 from service.persistence.database import Database
 from service.persistence.heartbeats import HeartbeatStore
@@ -89,7 +90,7 @@ step = st.one_of(
 
 
 async def take(gate: Gate, name: str, *arguments: Any, revision: int | None = None) -> None:
-    asked, operations = AdminContext("test", "", revision), gate.operations
+    asked, operations = AdminContext(Entry("test", name, "digits"), revision), gate.operations
     match name, *arguments:
         case "traffic", weights:
             await operations.set_traffic(asked, "digits", weights, None, {})

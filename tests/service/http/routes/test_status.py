@@ -4,9 +4,9 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import itertools
 import json
 import re
-import time
 from collections.abc import AsyncIterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -56,6 +56,12 @@ async def until_look(told: AsyncIterator[tuple[str, Any]], key: str, least: floa
     raise AssertionError(f"the events ended after {points}")
 
 
+def num_counted(points: list[dict[str, Any]], key: str, name: str) -> float:
+    """Return how many requests the points' rates, each per second since the point before, amount to."""
+    pairs = itertools.pairwise(points)
+    return float(sum(point[key].get(name, 0) * (point["time"] - before["time"]) for before, point in pairs))
+
+
 async def test_a_listener_hears_what_was_served(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig, events(rig.client) as told:
         assert await anext(told) == ("history", [])
@@ -67,15 +73,14 @@ async def test_a_listener_hears_what_was_served(tmp_path: Path) -> None:
         for _ in range(3):
             assert (await rig.predict(b"class:1")).status_code == 200
         assert (await rig.predict(b"reject:image_truncated")).status_code == 400
-        started = time.monotonic()
-        points = await until_look(told, "heat", 3)
-        assert time.monotonic() - started < 2
-        assert sum(sum(point["heat"]) for point in points) == 3  # answered ones alone
+        points = await until_look(told, "sizes", 4)
         assert sum(sum(point["sizes"]) for point in points) == 4
-        (shown,) = [point for point in points if point["rates"]]
-        assert shown["rates"]["ok"] == pytest.approx(3 * shown["rates"]["client_error"], rel=0.01)
-        assert shown["versions"] == {"digits 1.0": pytest.approx(shown["rates"]["ok"] * 4 / 3, rel=0.01)}
-        p50, p95, p99 = shown["quantiles"]
+        assert sum(sum(point["heat"]) for point in points) == 3  # answered ones alone
+        points.insert(0, first["point"])
+        assert num_counted(points, "rates", "ok") == pytest.approx(3, rel=0.05)
+        assert num_counted(points, "rates", "client_error") == pytest.approx(1, rel=0.05)
+        assert num_counted(points, "versions", "digits 1.0") == pytest.approx(4, rel=0.05)
+        p50, p95, p99 = points[-1]["quantiles"]
         assert 0 < p50 <= p95 <= p99
 
 
@@ -151,15 +156,14 @@ async def _until_heard(rig: Rig) -> None:
 
 
 async def test_listeners_do_not_hold_up_the_end(tmp_path: Path) -> None:
-    with GatewayProcess(TORCHGATE_MODEL_STORE=str(tmp_path), TORCHGATE_DRAIN_SECONDS="20") as gateway:
+    # A stop that waited for the listener would outlast the time that events() gives it.
+    with GatewayProcess(TORCHGATE_MODEL_STORE=str(tmp_path), TORCHGATE_DRAIN_SECONDS="60") as gateway:
         async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as client, events(client) as told:
             await anext(told)
             await anext(told)
-            started = time.monotonic()
             stopping = asyncio.create_task(asyncio.to_thread(gateway.stop))
             assert [name async for name, _ in told if name != "look"] == []  # it ends, and in good order
             await stopping
-        assert time.monotonic() - started < 5
         assert not [record for record in gateway.records() if record["level"] in {"WARNING", "ERROR"}]
 
 
@@ -182,7 +186,7 @@ async def test_the_page_is_all_there_is(tmp_path: Path) -> None:
 
 
 def test_the_page_has_a_field_for_a_key_where_one_is_asked_for() -> None:
-    assert b'data-asks-for-key="true"' in assemble(asks_for_key=True).document
+    assert b'data-asks-for-key="true"' in assemble(asks_for_key=True)[0]
 
 
 def test_the_distribution_has_every_file_of_the_page() -> None:
