@@ -133,6 +133,29 @@ class Shadows:
         return all(self._reconciler.find(each.target) is each for each in (stream.primary, stream.shadow))
 
 
+class CopyBudget:
+    """Limits the time that copies take while the version that answers is busy."""
+
+    def __init__(self, now: float) -> None:
+        self._costs: deque[float] = deque(maxlen=NUM_COSTS)  # seconds
+        self._credit_seconds = MOST_CREDIT_SECONDS
+        self._credit_at = now
+
+    def record(self, seconds: float) -> None:
+        """Record what a copy cost."""
+        self._costs.append(seconds)
+
+    def pay(self, now: float) -> bool:
+        """Pay for one copy at its expected cost; return whether there was enough credit."""
+        cost = median_low(self._costs) if len(self._costs) >= FEWEST_COSTS else 0.0
+        credit = self._credit_seconds + (now - self._credit_at) * BUSY_SHARE
+        self._credit_at, self._credit_seconds = now, min(credit, max(MOST_CREDIT_SECONDS, cost))
+        if self._credit_seconds < cost:
+            return False
+        self._credit_seconds -= cost
+        return True
+
+
 class _ShadowStream:
     """The copies of one version's requests for another: one under way at a time."""
 
@@ -155,10 +178,7 @@ class _ShadowStream:
         self._is_running = False
         self._timer: asyncio.TimerHandle | None = None
         self._num_calls = 0  # of the version that answers, when the timer was set
-        self._costs: deque[float] = deque(maxlen=NUM_COSTS)  # seconds
-        self._cost_seconds = 0.0  # of a copy
-        self._credit_seconds = MOST_CREDIT_SECONDS
-        self._credit_at = time.monotonic()
+        self._budget = CopyBudget(time.monotonic())
 
     def add(self, copied: MirroredRequest) -> None:
         """Take a copy."""
@@ -175,7 +195,7 @@ class _ShadowStream:
 
     def _look(self) -> None:
         self._timer = None
-        if self._is_idle() or self._may_disturb():
+        if self._is_idle() or self._budget.pay(time.monotonic()):
             self._send(self._waiting.popleft())
         else:
             self._wait()
@@ -183,16 +203,6 @@ class _ShadowStream:
     def _is_idle(self) -> bool:
         batcher = self.primary.batcher
         return batcher.is_idle and batcher.num_calls == self._num_calls
-
-    def _may_disturb(self) -> bool:
-        now = time.monotonic()
-        earned = (now - self._credit_at) * BUSY_SHARE
-        most = max(MOST_CREDIT_SECONDS, self._cost_seconds)
-        self._credit_at, self._credit_seconds = now, min(self._credit_seconds + earned, most)
-        if self._credit_seconds < self._cost_seconds:
-            return False
-        self._credit_seconds -= self._cost_seconds
-        return True
 
     def _send(self, copied: MirroredRequest) -> None:
         images = copied.images
@@ -220,9 +230,7 @@ class _ShadowStream:
     def _compare(self, copied: MirroredRequest, call: InferenceRequest, started: float) -> None:
         self._is_running = False
         seconds = time.monotonic() - started
-        self._costs.append(seconds)
-        if len(self._costs) >= FEWEST_COSTS:
-            self._cost_seconds = median_low(self._costs)
+        self._budget.record(seconds)
         if call.error is not None or any(isinstance(result, GatewayError) for result in call.results):
             self.comparison.num_failed += 1
             self._metrics.requests["failed"].inc()
