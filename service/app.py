@@ -42,7 +42,6 @@ from service.monitoring.prediction_log.records import NoLog, PredictionLog
 from service.monitoring.signed_ids import PredictionIds
 from service.persistence.database import Database
 from service.persistence.feedback_store import FeedbackStore
-from service.persistence.heartbeats import HeartbeatStore
 from service.persistence.leader_lease import Lease, model_server_lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
@@ -86,7 +85,7 @@ def create_app(
         PolicyMetrics(metrics),
         on_open=lambda: prediction_ids.use(shared_secret(database, PREDICTION_ID_KEY)),
     )
-    membership = Membership(HeartbeatStore(database, gateway_name))
+    membership = Membership(database, gateway_name, server)
     reconciler = Reconciler(settings, backend, control, registry, membership, server_lease, metrics)
     router = Router(reconciler, registry, settings.default_model)
     shadows = Shadows(reconciler, registry, metrics, settings.deadline_ms)

@@ -17,7 +17,6 @@ from service.domain.backend import Backend, ModelControl, Target, VersionStatus
 from service.errors.admin import StateUnavailable
 from service.errors.gateway import BackendError, BackendTimeout
 from service.errors.request import VersionNotFound
-from service.persistence.heartbeats import LoadFailure
 from service.persistence.leader_lease import Lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
@@ -142,9 +141,8 @@ class Reconciler:
         revision = self._registry.revision
         new = [self._loader.create(record, revision(target.model)) for target, record in wanted.items()]
         self._show([*kept, *new])
-        failed = [each for each in self._all() if each.state == "failed" and self._may_write]
-        failures = [LoadFailure(each.target, revision(each.target.model), each.reason) for each in failed]
-        self._membership.tell(self._registry.models, failures)
+        failed = {each.target: each.reason for each in self._all() if each.state == "failed" and self._may_write}
+        self._membership.tell(self._registry.models, failed)
 
     @property
     def _may_write(self) -> bool:
