@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from service.domain.archive import Archive
 from service.domain.rollout import Rollout
@@ -22,16 +22,6 @@ class VersionRecord:
     archive: Archive
     num_workers: int | None = None  # None is what the settings say
     is_wanted: bool = True  # False once it was unregistered, so that the store's policy does not bring it back
-
-    def document(self) -> dict[str, Any]:
-        """Return the record as JSON can hold it."""
-        return {"archive": self.archive.model_dump(), "num_workers": self.num_workers, "is_wanted": self.is_wanted}
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Self:
-        """Return the record that a document holds."""
-        archive = Archive.model_validate(document["archive"])
-        return cls(archive, document["num_workers"], document["is_wanted"])
 
 
 @dataclass(frozen=True)
@@ -100,30 +90,6 @@ class ModelState:
         if self.rollout is not None and version in {self.rollout.stable, self.rollout.spec.version}:
             users.append(f"the rollout {self.rollout.id}")
         return users
-
-    def document(self) -> dict[str, Any]:
-        """Return the state as JSON can hold it, without its name and revision."""
-        return {
-            "versions": {version: record.document() for version, record in self.versions.items()},
-            "policy": None if self.policy is None else self.policy.document(),
-            "labels": dict(self.labels),
-            "earlier": list(self.earlier),
-            "rollouts": [rollout.document() for rollout in self.rollouts],
-        }
-
-    @classmethod
-    def of(cls, model: str, revision: int, document: Mapping[str, Any]) -> Self:
-        """Return the state that a document holds."""
-        policy = document["policy"]
-        return cls(
-            model,
-            revision,
-            {version: VersionRecord.of(record) for version, record in document["versions"].items()},
-            None if policy is None else Policy.of(policy),
-            document["labels"],
-            tuple(document["earlier"]),
-            tuple(Rollout.of(rollout) for rollout in document["rollouts"]),
-        )
 
     def shown(self) -> dict[str, Any]:
         """Return what the event log keeps of a state: what an operator decides, without slots and checksums."""

@@ -149,7 +149,7 @@ class Membership:
             self._number += 1
             busy = sorted((target.model, target.version) for target in self._busy)
             heartbeat = Heartbeat(self._number, self._seen, busy, self._failures, self._server)
-            document = _HEARTBEATS.dump_python(heartbeat, mode="json")
+            document = _HEARTBEATS.dump_json(heartbeat)
             await asyncio.to_thread(self._database.put, gateways, {"gateway": self._gateway}, document)
 
     async def _look(self) -> Mapping[str, Heartbeat]:

@@ -57,7 +57,7 @@ class Registry:
         """
         if self._is_open:
             return
-        await asyncio.to_thread(self._store.open)
+        await asyncio.to_thread(self._store.database.open)
         await asyncio.to_thread(self._on_open)
         self._is_open = True
         await self.refresh()
@@ -69,7 +69,7 @@ class Registry:
             self._poller.cancel()
             await asyncio.gather(self._poller, return_exceptions=True)
         await asyncio.gather(*self._writes, return_exceptions=True)
-        await asyncio.to_thread(self._store.close)
+        await asyncio.to_thread(self._store.database.close)
 
     async def change(
         self, entry: Entry, revision: int | None, edit: Callable[[ModelState], ModelState], detail: str = ""
