@@ -5,7 +5,7 @@ This module only computes; service/admin/rollout_controller.py brings the counts
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 from service.domain.sequential_test import NONE, Evidence, Sample, bounded, compared
 
@@ -53,6 +53,11 @@ class Rollout:
         """Return the weights of its step."""
         percent = self.spec.steps[self.step]
         return {self.stable: 100 - percent, self.spec.version: percent}
+
+    def shown(self) -> dict[str, Any]:
+        """Return what the event log shows of the rollout."""
+        step = f"{self.spec.steps[self.step]:g} %"
+        return {"id": self.id, "version": self.spec.version, "state": self.state, "step": step}
 
 
 @dataclass(frozen=True)

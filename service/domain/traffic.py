@@ -44,7 +44,8 @@ class Policy:
     @cached_property
     def weights(self) -> dict[str, float]:
         """Return the percentage of each version that has any."""
-        return {version: len(_slots(runs)) / SLOTS_PER_PERCENT for version, runs in self.owned.items()}
+        num_slots = {version: sum(end - start for start, end in runs) for version, runs in self.owned.items()}
+        return {version: num / SLOTS_PER_PERCENT for version, num in num_slots.items()}
 
     @cached_property
     def sole(self) -> str | None:
@@ -83,8 +84,8 @@ class Policy:
         """Return the version of every slot."""
         table = [""] * NUM_SLOTS
         for version, runs in self.owned.items():
-            for slot in _slots(runs):
-                table[slot] = version
+            for start, end in runs:
+                table[start:end] = [version] * (end - start)
         return tuple(table)
 
 

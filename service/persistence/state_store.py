@@ -44,10 +44,10 @@ class StateStore:
         entry: Entry,
         revision: int | None,
         edit: Callable[[ModelState], ModelState],
-        detail: str = "",
-        outcome: EventResult = "done",
-    ) -> ModelState:
-        """Replace the state of the entry's model by what `edit` returns, and write the event.
+        detail: str,
+        outcome: EventResult,
+    ) -> tuple[ModelState, ModelState]:
+        """Replace the state of the entry's model by what `edit` returns, and write the event; return both states.
 
         `revision` is the one that the change is based on; None is any. An edit that changes nothing writes nothing.
 
@@ -63,7 +63,7 @@ class StateStore:
                 raise RevisionStale(entry.model, revision, before.revision)
             edited = edit(before)
             if edited == before:
-                return before
+                return before, before
             after = replace(edited, revision=before.revision + 1)
             document = _STATES.dump_json(after, exclude={"model", "revision"}).decode()
             values = {"revision": after.revision, "document": document}
@@ -75,7 +75,7 @@ class StateStore:
             else:
                 connection.execute(update(models).where(known).values(**values))
             self._write(connection, entry, outcome, detail, json.dumps(before.shown()), json.dumps(after.shown()))
-            return after
+            return before, after
 
     def note(self, entry: Entry, outcome: EventResult, detail: str) -> None:
         """Write an event that changes no state."""

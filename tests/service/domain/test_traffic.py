@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -20,6 +20,7 @@ def weights(draw: st.DrawFn) -> dict[str, float]:
     return {version: (edges[i + 1] - edges[i]) / 100 for i, version in enumerate(VERSIONS)}
 
 
+@settings(deadline=None)
 @given(st.lists(weights(), min_size=1, max_size=12))
 def test_a_change_moves_exactly_the_share_that_must_move(steps: list[dict[str, float]]) -> None:
     policy, store = Policy.all_to("1.0"), TypeAdapter(Policy)
