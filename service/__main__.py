@@ -21,7 +21,7 @@ BACKLOG = 2048
 
 
 def main() -> None:
-    """Run the command line; a wrong setting or a taken port ends it with one line per fault and status 2."""
+    """Run the command line; a wrong setting or a taken port ends it with status 2 and one line per fault."""
     parser = argparse.ArgumentParser(prog="torchgate", description="A gateway for image classifiers on TorchServe.")
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("serve", help="run the gateway until SIGTERM or Ctrl-C")
@@ -44,7 +44,7 @@ def main() -> None:
         return
     try:
         listener = _listen(settings)
-    except (OSError, TypeError, ValueError) as error:  # a host name that cannot even be looked up is no OSError
+    except (OSError, TypeError, ValueError) as error:  # for some host names socket raises no OSError
         place = f"{settings.host}:{settings.port}"
         reason = getattr(error, "strerror", None) or error
         sys.exit(_complain(f"cannot listen on {place} (TORCHGATE_HOST, TORCHGATE_PORT): {reason}"))
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
-    """Answer requests on `listener` until a signal says stop, then let those in progress end."""
+    """Answer requests on `listener` until a signal stops it, then finish those in progress."""
     from service.app import create_app  # noqa: PLC0415
     from service.http.server import BoundedHttpProtocol  # noqa: PLC0415 - the other verbs need none of it
 
@@ -75,8 +75,7 @@ def serve(settings: Settings, listener: socket.socket) -> None:
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
     )
     server = uvicorn.Server(config)
-    # What has been imported stays: the garbage collector need not look through it again and again, which would hold
-    # up every request for a tenth of a second.
+    # The imported modules stay. Without freeze, each full collection would scan them and delay requests by 0.1 s.
     gc.collect()
     gc.freeze()
     server.run(sockets=[listener])

@@ -1,4 +1,4 @@
-"""The composition root: settings in, an ASGI application out; its lifespan starts and stops the rest."""
+"""The composition root: builds the ASGI application from the settings; its lifespan starts and stops the rest."""
 
 import asyncio
 import logging
@@ -41,7 +41,6 @@ from service.monitoring.prediction_log.records import NoLog, PredictionLog
 from service.monitoring.signed_ids import PredictionIds
 from service.persistence.database import Database
 from service.persistence.feedback_store import FeedbackStore
-from service.persistence.heartbeats import HeartbeatStore
 from service.persistence.leader_lease import Lease, model_server_lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
@@ -60,15 +59,11 @@ from service.telemetry.tracing import NoTracing, Tracing
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions loaded, shows what is going on."
-PREDICTION_ID_KEY = "prediction_ids"  # the name of the key that signs the ids of predictions
+PREDICTION_ID_KEY = "prediction_ids"  # the name of the key that signs prediction ids
 
 
-def create_app(
-    settings: Settings,
-    backend: Backend | None = None,
-    control: ModelControl | None = None,
-) -> ASGIApp:
-    """Return the gateway; a test may put its own backend and control at the seam."""
+def create_app(settings: Settings, backend: Backend | None = None, control: ModelControl | None = None) -> ASGIApp:
+    """Return the gateway; a test may pass its own backend and control."""
     metrics = Metrics(settings.objectives)
     if backend is None or control is None:
         backend, control = create_backend(settings, metrics)
@@ -85,7 +80,7 @@ def create_app(
         PolicyMetrics(metrics),
         on_open=lambda: prediction_ids.use(shared_secret(database, PREDICTION_ID_KEY)),
     )
-    membership = Membership(HeartbeatStore(database, gateway_name))
+    membership = Membership(database, gateway_name, server)
     reconciler = Reconciler(settings, backend, control, registry, membership, server_lease, metrics)
     router = Router(reconciler, registry, settings.default_model)
     shadows = Shadows(reconciler, registry, metrics, settings.deadline_ms)
@@ -103,7 +98,7 @@ def create_app(
                 yield
         finally:
             await rollout_controller.close()
-            # The server has waited drain_seconds at most; refuse what is left, first bodies, then batches.
+            # The server has waited drain_seconds; refuse the rest, first bodies, then batches.
             predict.close()
             await reconciler.close(drain_seconds=0)
             await asyncio.to_thread(prediction_log.close)
@@ -116,7 +111,7 @@ def create_app(
         description=DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
-        # What it would record are the requests that come as far as its routing; the edge records all of them, once.
+        # RequestMiddleware records every request; FastAPI would record those again that reach its routing.
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
     problems.install(app)
@@ -125,7 +120,9 @@ def create_app(
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
     services = PredictionServices(shadows, prediction_ids, prediction_log)
-    predict = PredictApplication(router, services, access, metrics, predict_limits(settings))
+    body_limits = BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds)
+    limits = PredictLimits(body_limits, settings.max_buffered_bytes, settings.deadline_ms, settings.max_deadline_ms)
+    predict = PredictApplication(router, services, access, metrics, limits)
     feedback = Feedback(reconciler, FeedbackStore(database), prediction_ids, prediction_log, settings.feedback_seconds)
     facts = {"version": app.version, "backend": settings.backend, "objective_ms": settings.latency_objective_ms}
     feed = StatusBroadcaster(StatusCollector(reconciler, registry, metrics, PATH, facts).look)
@@ -148,20 +145,10 @@ def create_app(
     return RequestMiddleware(app, {("POST", PATH): predict}, metrics, access_log, tracing)
 
 
-def predict_limits(settings: Settings) -> PredictLimits:
-    """Return what one request may ask for."""
-    return PredictLimits(
-        body=BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds),
-        max_buffered_bytes=settings.max_buffered_bytes,
-        deadline_ms=settings.deadline_ms,
-        max_deadline_ms=settings.max_deadline_ms,
-    )
-
-
 def _create_prediction_log(settings: Settings, metrics: Metrics) -> PredictionLog:
     if settings.prediction_log_dir is None:
         return NoLog()
-    from service.monitoring.prediction_log.log import ParquetLog  # noqa: PLC0415 - an extra brings what it needs
+    from service.monitoring.prediction_log.log import ParquetLog  # noqa: PLC0415 - needs an extra
 
     return ParquetLog(
         settings.prediction_log_dir,
@@ -173,7 +160,7 @@ def _create_prediction_log(settings: Settings, metrics: Metrics) -> PredictionLo
 
 
 def _create_tracing(settings: Settings, metrics: Metrics, gateway_name: str) -> Tracing:
-    """Return what takes the spans; OpenTelemetry is imported only where there are any."""
+    """Return the exporter of spans; OpenTelemetry is imported only if tracing is on."""
     if settings.tracing == "off":
         return NoTracing()
     from service.telemetry.otlp import OtlpTracing  # noqa: PLC0415

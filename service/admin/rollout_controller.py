@@ -136,7 +136,7 @@ class RolloutController:
         if new is None or old is None:
             return None
         for version in (new, old):
-            version.counts.count_slow_from(rollout.spec.slow_ms / 1000)
+            version.counts.slow_seconds = rollout.spec.slow_ms / 1000
         compared = self._shadows.between(model, rollout.stable, rollout.spec.version)
         return Counts(
             num_new=new.counts.num_answered,

@@ -14,7 +14,7 @@ class StoreError(Exception):
 class Archive(BaseModel):
     """One line of the manifest."""
 
-    file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\.mar$")  # a bare name: nothing leaves the store
+    file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\.mar$")  # a bare name: no path leads out of the store
     model: str = Field(min_length=1)
     version: str = Field(min_length=1)
     release: str = Field(min_length=1)
@@ -41,8 +41,3 @@ class Catalog:
     def of(self, model: str) -> list[Archive]:
         """Return the archives of one model."""
         return [archive for archive in self.archives if archive.model == model]
-
-    def newest(self, model: str) -> list[Archive]:
-        """Return the variants of a model's newest release."""
-        archives = self.of(model)
-        return [archive for archive in archives if archive.release == archives[0].release]

@@ -1,4 +1,4 @@
-"""The border to the software that runs the models: two protocols and the values that cross it."""
+"""The interface to the software that runs the models: two protocols and their values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """What a batch asks for, alike of every backend.
-
-    `headers` carry its trace (`traceparent`, `tracestate`) to the server or worker that runs the batch.
-    """
+    """The options of a batch, the same for every backend."""
 
     top_k: int  # the largest of its requests
     probabilities: bool = False  # whole probability vectors instead
-    headers: Sequence[tuple[str, str]] = ()
+    headers: Sequence[tuple[str, str]] = ()  # the trace (`traceparent`, `tracestate`), for the server or worker
     profile: ProfileKind | None = None
 
 
@@ -64,7 +61,7 @@ class BatchAnswer:
     results: Sequence[ItemResult]
     decode_seconds: float
     compute_seconds: float
-    profile: Mapping[str, Any] | None = None  # as the handler wrote it, if it was asked for
+    profile: Mapping[str, Any] | None = None  # the handler's, if the options ask for one
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ class VersionStatus:
 
     @property
     def num_ready(self) -> int:
-        """Return how many workers can take a batch."""
+        """Return the number of workers that can take a batch."""
         return self.worker_states.get("ready", 0)
 
 
@@ -86,18 +83,18 @@ class Backend(Protocol):
     """Answers batches."""
 
     async def start(self) -> None:
-        """Get ready to connect; nothing need be there yet."""
+        """Prepare to connect; the server need not run yet."""
 
     def num_slots(self, num_workers: int) -> int:
-        """Return how many batches keep `num_workers` workers busy."""
+        """Return the number of batches that keep `num_workers` workers busy."""
 
     async def predict(
         self, target: Target, items: Sequence[bytes], options: BatchOptions, timeout_seconds: float
     ) -> BatchAnswer:
         """Answer every item (an encoded image or a .npy tensor) of one batch.
 
-        The limit counts from when the backend sends the batch to a server or a worker, which it does at once. A batch
-        that is sent to a second worker, because the first ended before it began, has its whole limit again.
+        The limit counts from the moment when the backend sends the batch. If the worker ends before it has begun, a
+        second worker gets the batch with the whole limit again.
 
         Raises:
             BackendTimeout: there was no answer within `timeout_seconds`.
@@ -109,13 +106,13 @@ class Backend(Protocol):
 
 
 class ModelControl(Protocol):
-    """Loads and unloads versions. Every method raises BackendError when the backend does not do as asked."""
+    """Loads and unloads versions. Every method raises BackendError if the backend fails."""
 
     async def start(self) -> None:
-        """Get ready to connect; nothing need be there yet."""
+        """Prepare to connect; the server need not run yet."""
 
     async def survey(self) -> Mapping[Target, VersionStatus]:
-        """Return every registered version with its status; never waits behind predictions."""
+        """Return every registered version with its status, without waiting for predictions."""
 
     async def load(self, target: Target, file: str, num_workers: int) -> None:
         """Register the archive `file` of the model store and wait until `num_workers` workers have loaded it."""

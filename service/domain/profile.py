@@ -1,4 +1,4 @@
-"""What a profile is asked for with, what a handler answers, and what the API shows of it."""
+"""Profiles: the request, the handler's answer, and the report that the API returns."""
 
 from typing import Annotated
 

@@ -1,11 +1,11 @@
-"""A guarded rollout: a new version gets more and more of the traffic, unless a guard says that it is worse.
+"""A guarded rollout: a new version takes over the traffic in steps, unless a guard finds it worse.
 
-Nothing here waits or writes; service/admin/rollout_controller.py brings the counts and carries out what is decided.
+This module only computes; service/admin/rollout_controller.py brings the counts and carries out the decisions.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from service.domain.sequential_test import NONE, Evidence, Sample, bounded, compared
 
@@ -18,22 +18,22 @@ GUARDS: tuple[GuardName, ...] = GuardName.__args__  # type: ignore[attr-defined]
 
 @dataclass(frozen=True)
 class RolloutSpec:
-    """What is to be rolled out, how fast, and what it must not do."""
+    """The new version of a rollout, its steps, and the limits of its guards."""
 
     version: str
     steps: tuple[float, ...] = DEFAULT_STEPS  # percent; they grow, and the last is 100
     min_requests: int = 100  # of the new version, in each step
     min_seconds: float = 60.0  # of each step
-    error_rate: float = 0.01  # chance that a version which is no worse is rolled back, over all guards
+    error_rate: float = 0.01  # chance that all guards together roll back a version that is no worse
     slow_ms: float = 100.0  # a request is slow above this
-    slow_tolerance: float = 1.5  # so many times as often as the stable version the new one may be slow
-    shadow_percent: float = 10.0  # of requests that both answer, to compare them; 0 leaves that guard out
-    min_agreement: float = 0.95  # share of images that both put into the same class
+    slow_tolerance: float = 1.5  # the new version may be slow this many times as often as the stable one
+    shadow_percent: float = 10.0  # of requests that both versions answer; 0 switches the agreement guard off
+    min_agreement: float = 0.95  # share of images that both versions put into the same class
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """One rollout of a model, as far as it has come."""
+    """One rollout of a model."""
 
     id: int
     spec: RolloutSpec
@@ -54,22 +54,15 @@ class Rollout:
         percent = self.spec.steps[self.step]
         return {self.stable: 100 - percent, self.spec.version: percent}
 
-    def document(self) -> dict[str, Any]:
-        """Return the rollout as JSON can hold it."""
-        flat = {each.name: getattr(self, each.name) for each in fields(self)}
-        spec = {each.name: getattr(self.spec, each.name) for each in fields(self.spec)}
-        return {**flat, "spec": {**spec, "steps": list(self.spec.steps)}}
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Self:
-        """Return the rollout that a document holds."""
-        spec = RolloutSpec(**{**document["spec"], "steps": tuple(document["spec"]["steps"])})
-        return cls(**{**document, "spec": spec})
+    def shown(self) -> dict[str, Any]:
+        """Return what the event log shows of the rollout."""
+        step = f"{self.spec.steps[self.step]:g} %"
+        return {"id": self.id, "version": self.spec.version, "state": self.state, "step": step}
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What one gateway, or all of them, have counted of a rollout since it began."""
+    """What one gateway, or all of them, counted since the rollout began."""
 
     num_new: int = 0  # requests that the new version answered or failed
     errors_new: Sample = NONE
@@ -86,60 +79,49 @@ class Counts:
     def __sub__(self, other: "Counts") -> "Counts":
         return Counts(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(self)))
 
-    def document(self) -> dict[str, Any]:
-        """Return the counts as JSON can hold them."""
-        samples = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "num_new"}
-        return {"num_new": self.num_new, **{name: [s.num_bad, s.num_all] for name, s in samples.items()}}
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Self:
-        """Return the counts that a document holds."""
-        samples = {name: Sample(*pair) for name, pair in document.items() if name != "num_new"}
-        return cls(num_new=document["num_new"], **samples)
-
-
-# What each guard looks at: of the new version, and beside it of the stable one, where it compares the two.
-LOOKS_AT: Mapping[GuardName, tuple[str, str | None]] = {
+# The counts that a guard reads: of the new version and, where it compares the two, of the stable one.
+LOOKS_AT: Mapping[GuardName, tuple[str, ...]] = {
     "errors": ("errors_new", "errors_old"),
     "p99": ("slow_new", "slow_old"),
-    "agreement": ("disagreements", None),
+    "agreement": ("disagreements",),
     "accuracy": ("wrong_new", "wrong_old"),
 }
 
 
 def samples(name: GuardName, counts: Counts) -> tuple[Sample, Sample | None]:
-    """Return what a guard has seen of the new version and of the stable one; None where it has a fixed bound."""
-    ours, theirs = LOOKS_AT[name]
-    return getattr(counts, ours), None if theirs is None else getattr(counts, theirs)
+    """Return a guard's counts of the new version and of the stable one; None where it has a fixed bound."""
+    new, *old = (getattr(counts, each) for each in LOOKS_AT[name])
+    return new, old[0] if old else None
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known in a step, and of all guards since the beginning."""
+    """How long the step has lasted, and the evidence of all guards since the rollout began."""
 
     counted: Counts = Counts()
-    weighed: Counts = Counts()  # of which the evidence is made
+    weighed: Counts = Counts()  # those that are in the evidence
     evidence: Mapping[GuardName, Evidence] = field(default_factory=lambda: {name: Evidence() for name in GUARDS})
     step: int = 0
     step_requests: int = 0
     step_seconds: float = 0.0  # while it was running
 
     def after(self, rollout: Rollout, counts: Counts, seconds: float) -> "Progress":
-        """Return the progress after `seconds` more, with `counts` counted altogether.
+        """Return the progress after `seconds` more; `counts` are those since the rollout began.
 
         Requests of one version are compared only once the other version has had some, too.
         """
         spec, more, weighed = rollout.spec, counts - self.weighed, self.weighed
         evidence = dict(self.evidence)
-        for guard, (ours, theirs) in LOOKS_AT.items():
+        for guard, names in LOOKS_AT.items():
             new, old = samples(guard, more)
-            if theirs is None and new.num_all:
+            if not new.num_all or (old is not None and not old.num_all):
+                continue
+            if old is None:
                 evidence[guard] = bounded(evidence[guard], new, 1 - spec.min_agreement)
-                weighed = replace(weighed, **{ours: getattr(counts, ours)})
-            elif theirs is not None and old is not None and new.num_all and old.num_all:
-                tolerance = spec.slow_tolerance if guard == "p99" else 1.0
-                evidence[guard] = compared(evidence[guard], new, old, tolerance)
-                weighed = replace(weighed, **{ours: getattr(counts, ours), theirs: getattr(counts, theirs)})
+            else:
+                evidence[guard] = compared(evidence[guard], new, old, spec.slow_tolerance if guard == "p99" else 1.0)
+            weighed = replace(weighed, **{name: getattr(counts, name) for name in names})
         is_same_step = self.step == rollout.step
         return Progress(
             counts,
@@ -151,40 +133,19 @@ class Progress:
         )
 
     def broken(self, spec: RolloutSpec) -> GuardName | None:
-        """Return the guard that says the new version is worse, None if all are content.
+        """Return the guard that finds the new version worse, None if none does.
 
         The error rate is divided among the guards (Bonferroni), so that it bounds all of them together.
         """
-        for name in GUARDS:
-            if self.evidence[name].breaks(spec.error_rate / len(GUARDS)):
-                return name
-        return None
+        return next((name for name in GUARDS if self.evidence[name].e_value >= len(GUARDS) / spec.error_rate), None)
 
     def is_enough(self, spec: RolloutSpec) -> bool:
-        """Return whether the step has lasted as long, and has had as many requests, as it must."""
+        """Return whether the step has lasted long enough and had enough requests."""
         return self.step_requests >= spec.min_requests and self.step_seconds >= spec.min_seconds
-
-    def document(self) -> dict[str, Any]:
-        """Return the progress as JSON can hold it."""
-        return {
-            "counted": self.counted.document(),
-            "weighed": self.weighed.document(),
-            "evidence": {name: list(each.logs) for name, each in self.evidence.items()},
-            "step": self.step,
-            "step_requests": self.step_requests,
-            "step_seconds": self.step_seconds,
-        }
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Self:
-        """Return the progress that a document holds."""
-        evidence = {name: Evidence(tuple(logs)) for name, logs in document["evidence"].items()}
-        counts = {name: Counts.of(document[name]) for name in ("counted", "weighed")}
-        return cls(**{**document, **counts, "evidence": evidence})
 
 
 def explained(name: GuardName, spec: RolloutSpec, counts: Counts, e_value: float) -> str:
-    """Return why a guard broke, with the figures that it saw."""
+    """Return why a guard broke, with its figures."""
     new, old = samples(name, counts)
     against = f"at most {1 - spec.min_agreement:.2%}"
     if old is not None:
@@ -205,7 +166,7 @@ _WHAT: Mapping[GuardName, str] = {
 
 
 def stepped(rollout: Rollout) -> Rollout:
-    """Return the rollout at its next step; with the last one, all of the traffic, it has succeeded."""
+    """Return the rollout at its next step; at the last one, with all the traffic, it has succeeded."""
     step = rollout.step + 1
     if step < len(rollout.spec.steps) - 1:
         return replace(rollout, step=step)

@@ -8,8 +8,9 @@ anytime-valid inference, Statistical Science 38, 2023). It is a likelihood ratio
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
+
+from pydantic import RootModel
 
 # How many times as often the new version fails, under the alternatives that are mixed.
 RATIOS = (1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -18,14 +19,13 @@ DISAGREEMENT_RATIOS = (1.5, 2.0, 4.0, 8.0, 16.0, 40.0)
 ALMOST_ALL = 0.98
 
 
-@dataclass(frozen=True)
-class Sample:
-    """So many of so many."""
+class Sample(NamedTuple):
+    """How many were bad, of how many."""
 
     num_bad: int = 0
     num_all: int = 0
 
-    def __add__(self, other: "Sample") -> "Sample":
+    def __add__(self, other: "Sample") -> "Sample":  # type: ignore[override]
         return Sample(self.num_bad + other.num_bad, self.num_all + other.num_all)
 
     def __sub__(self, other: "Sample") -> "Sample":
@@ -40,20 +40,15 @@ class Sample:
 NONE = Sample()
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(RootModel[tuple[float, ...]], frozen=True):
     """What has been seen so far: the logarithm of the likelihood ratio of each alternative."""
 
-    logs: tuple[float, ...] = (0.0,) * len(RATIOS)
+    root: tuple[float, ...] = (0.0,) * len(RATIOS)
 
     @property
     def e_value(self) -> float:
         """Return the mixture's likelihood ratio; the larger, the worse for the new version."""
-        return sum(math.exp(min(log, 700.0)) for log in self.logs) / len(self.logs)
-
-    def breaks(self, alpha: float) -> bool:
-        """Return whether the hypothesis that the new version is not worse is rejected at the level `alpha`."""
-        return self.e_value >= 1 / alpha
+        return sum(math.exp(min(log, 700.0)) for log in self.root) / len(self.root)
 
 
 def compared(evidence: Evidence, new: Sample, old: Sample, tolerance: float) -> Evidence:
@@ -68,7 +63,7 @@ def compared(evidence: Evidence, new: Sample, old: Sample, tolerance: float) -> 
         return evidence
     share = tolerance * new.num_all / (tolerance * new.num_all + old.num_all)
     logs = []
-    for log, ratio in zip(evidence.logs, RATIOS, strict=True):
+    for log, ratio in zip(evidence.root, RATIOS, strict=True):
         if_worse = ratio * share / (ratio * share + 1 - share)
         ours = new.num_bad * math.log(if_worse / share)
         theirs = old.num_bad * math.log((1 - if_worse) / (1 - share))
@@ -79,13 +74,10 @@ def compared(evidence: Evidence, new: Sample, old: Sample, tolerance: float) -> 
 def bounded(evidence: Evidence, new: Sample, allowed: float) -> Evidence:
     """Return the evidence after another interval: is the new version's rate above `allowed`?"""
     logs = []
-    for log, rate in zip(evidence.logs, _rates_above(allowed), strict=True):
+    for log, ratio in zip(evidence.root, DISAGREEMENT_RATIOS, strict=True):
+        # A multiple of the rate where that is one, of its complement else.
+        rate = min(ratio * allowed, 1 - (1 - allowed) * (1 - ALMOST_ALL))
         bad = new.num_bad * math.log(rate / allowed)
         good = (new.num_all - new.num_bad) * math.log((1 - rate) / (1 - allowed))
         logs.append(log + bad + good)
     return Evidence(tuple(logs))
-
-
-def _rates_above(allowed: float) -> Sequence[float]:
-    """Return the alternatives to a rate: multiples of it, as far as they are rates, of their complements else."""
-    return [min(ratio * allowed, 1 - (1 - allowed) * (1 - ALMOST_ALL)) for ratio in DISAGREEMENT_RATIOS]

@@ -1,4 +1,4 @@
-"""The right labels that callers send for images that were answered. Everything here blocks."""
+"""The right labels that callers send for their predictions. Everything here blocks."""
 
 import time
 from dataclasses import asdict, dataclass

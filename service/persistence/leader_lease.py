@@ -1,10 +1,10 @@
 """Leases that elect a leader among gateways: one for rollouts, and one for each model server that gateways share.
 
-admin/rollout_controller.py applies the first, serving/reconciler.py the second: only the leader loads and unloads.
+admin/rollout_controller.py uses the first, serving/reconciler.py the second: only the leader loads and unloads.
 
-No clock is compared. The holder counts up a number in the database; a gateway that sees the same number for
-LEASE_SECONDS takes the lease over. While the database is out of reach, the last holder stays the leader: what is
-wanted cannot change meanwhile, and the model server may restart and need its versions.
+No clocks are compared. The holder increments a number in the database; a gateway that sees the same number for
+LEASE_SECONDS takes the lease over. While the database is unreachable, the last holder stays the leader: nobody can
+change the state then, and the model server may restart and need its versions.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def model_server_lease(host: str, port: int) -> str:
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """Who holds the lease, and how often it was renewed."""
+    """Who holds the lease, and its number of renewals."""
 
     holder: str
     beat: int
@@ -70,7 +70,7 @@ class Lease:
         return self._seen is not None
 
     async def start(self) -> None:
-        """Begin to renew the lease, or to watch whether its holder does."""
+        """Begin to renew the lease, or to watch its holder."""
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self) -> None:
@@ -82,7 +82,7 @@ class Lease:
             try:
                 await asyncio.to_thread(self._release)
             except StateUnavailable as error:
-                logger.info("the next leader has to wait for the lease to end: %s", error)
+                logger.info("the next leader must wait until the lease expires: %s", error)
 
     async def renew(self) -> None:
         """Renew the lease or take it over; raises StateUnavailable."""
@@ -105,7 +105,7 @@ class Lease:
             await asyncio.sleep(RENEW_SECONDS)
 
     def _take(self, stale: LeaseRecord | None) -> LeaseRecord:
-        """Return who holds the lease now: this gateway if nobody else does, or if the lease is still as `stale`."""
+        """Take the lease if it is free, ours, or still `stale`; return its holder."""
         with self._database.writing() as connection:
             row = connection.execute(select(leases).where(leases.c.name == self._name).with_for_update()).one_or_none()
             if row is None:

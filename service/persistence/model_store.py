@@ -27,7 +27,7 @@ class _Manifest(BaseModel):
 
 
 def read_catalog(store: Path, key_file: Path | None = None) -> Catalog:
-    """Return what `store` offers: nothing while it has no manifest yet.
+    """Return the archives in the manifest of `store`; none while there is no manifest.
 
     With a `key_file`, the manifest must be signed with what it holds: HMAC-SHA256 (RFC 2104) in hexadecimal beside it.
 
@@ -49,7 +49,7 @@ def read_catalog(store: Path, key_file: Path | None = None) -> Catalog:
         fault = error.errors(include_url=False)[0]
         place = ".".join(str(step) for step in fault["loc"])
         raise StoreError(f"{path}: {place}{': ' if place else ''}{fault['msg']}") from error
-    ordered = sorted(manifest.archives, key=_default_first)
+    ordered = sorted(manifest.archives, key=lambda archive: (archive.variant != DEFAULT_VARIANT, archive.variant))
     ordered.sort(key=lambda archive: _release_order(archive.release), reverse=True)
     return Catalog(tuple(sorted(ordered, key=lambda archive: archive.model)))
 
@@ -69,12 +69,8 @@ def _release_order(release: str) -> tuple[tuple[int, ...], str]:
     return tuple(int(number) for number in re.findall(r"\d+", release)), release
 
 
-def _default_first(archive: Archive) -> tuple[bool, str]:
-    return archive.variant != DEFAULT_VARIANT, archive.variant
-
-
 def open_archive(store: Path, archive: Archive) -> Contract:
-    """Return the contract inside `archive` after its bytes were found to be the ones in the manifest. Blocks on disk.
+    """Check the sha256 of `archive` and return its contract. Blocks on disk.
 
     Raises:
         StoreError: the file is missing, is not the one in the manifest, or carries no valid contract.
@@ -86,7 +82,7 @@ def open_archive(store: Path, archive: Archive) -> Contract:
         raise StoreError(f"{path}: it has no {CONTRACT}") from error
     except (StoreError, ContractInvalid) as error:
         raise StoreError(f"{path}: {error}") from error
-    # zipfile, its decompressors and json raise many things on what somebody made by hand; here they end in one.
+    # zipfile, its decompressors and json raise many kinds of errors on a malformed archive.
     except Exception as error:
         raise StoreError(f"{path}: {CONTRACT}: {type(error).__name__}: {error}") from error
     if Target(contract.model, contract.version) != archive.target:

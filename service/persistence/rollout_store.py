@@ -1,11 +1,13 @@
-"""What gateways count of a rollout, and how far it has come; both change too often for the state. Everything blocks."""
+"""What gateways count of a rollout, and its progress; both change too often for the state. Everything blocks."""
 
-import json
-
+from pydantic import TypeAdapter
 from sqlalchemy import delete, select
 
 from service.domain.rollout import Counts, Progress
 from service.persistence.database import Database, guard_counts, progress
+
+_COUNTS = TypeAdapter(Counts)
+_PROGRESS = TypeAdapter(Progress)
 
 
 class RolloutStore:
@@ -16,31 +18,30 @@ class RolloutStore:
         self._gateway = gateway
 
     def write_counts(self, model: str, rollout: int, counts: Counts) -> None:
-        """Write what this gateway has counted of a rollout."""
+        """Write this gateway's counts of a rollout."""
         key: dict[str, str | int] = {"model": model, "rollout": rollout, "gateway": self._gateway}
-        self._database.put(guard_counts, key, counts.document())
+        self._database.put(guard_counts, key, _COUNTS.dump_json(counts))
 
     def counts(self, model: str, rollout: int) -> Counts:
-        """Return what all gateways have counted of a rollout, those that are gone included."""
+        """Return the counts of all gateways, including those that are gone."""
         query = select(guard_counts.c.document).where(guard_counts.c.model == model, guard_counts.c.rollout == rollout)
         with self._database.reading() as connection:
-            documents = connection.scalars(query).all()
-        return sum((Counts.of(json.loads(document)) for document in documents), Counts())
+            return sum(map(_COUNTS.validate_json, connection.scalars(query)), Counts())
 
     def write_progress(self, model: str, rollout: int, now: Progress) -> None:
-        """Write how far a rollout has come."""
-        self._database.put(progress, {"model": model, "rollout": rollout}, now.document())
+        """Write the progress of a rollout."""
+        self._database.put(progress, {"model": model, "rollout": rollout}, _PROGRESS.dump_json(now))
 
     def progress(self, model: str, rollout: int) -> Progress:
-        """Return how far a rollout has come."""
+        """Return the progress of a rollout."""
         query = select(progress.c.document).where(progress.c.model == model, progress.c.rollout == rollout)
         with self._database.reading() as connection:
             document = connection.scalar(query)
-        return Progress() if document is None else Progress.of(json.loads(document))
+        return Progress() if document is None else _PROGRESS.validate_json(document)
 
     def forget(self, model: str, rollout: int) -> None:
-        """Delete what was written of a rollout that has ended."""
+        """Delete the rows of a rollout that has ended."""
         with self._database.writing() as connection:
             for table in (guard_counts, progress):
-                # Earlier rollouts too: a late gateway may have written of them after they ended.
+                # Earlier rollouts too: a slow gateway may have written after they ended.
                 connection.execute(delete(table).where(table.c.model == model, table.c.rollout <= rollout))

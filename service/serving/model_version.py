@@ -1,4 +1,4 @@
-"""One model version: what is recorded of it, its state, and the batcher that serves it.
+"""One model version: its record, its state, and the batcher that serves it.
 
     waiting ──> loading ──> ready <──> unavailable        every state ──> draining, the last one
        ^         │   ^        │             │
@@ -14,7 +14,7 @@
 | failed      | opening, loading or checking failed              | an attempt failed; the next comes later    |
 | draining    | it finishes its requests, then is unloaded       | it is unregistered                         |
 
-The reconciler causes every transition, by a method below; nobody else writes the fields.
+The reconciler causes every transition, by a method below.
 """
 
 import asyncio
@@ -45,13 +45,13 @@ VersionState = Literal["waiting", "loading", "ready", "unavailable", "failed", "
 
 @dataclass
 class RequestCounts:
-    """How a version's requests ended since it was loaded; take differences for a period."""
+    """Totals of a version's requests since it was loaded; take differences for a period."""
 
-    slow_seconds: float = math.inf
-    num_answered: int = 0  # failures of ours included
+    slow_seconds: float = math.inf  # a request that takes longer counts as slow
+    num_answered: int = 0  # including the gateway's failures
     num_errors: int = 0
     num_slow: int = 0
-    num_labelled: int = 0  # answers that somebody gave the right label for
+    num_labelled: int = 0  # answers with feedback
     num_wrong: int = 0
 
     def count(self, seconds: float, *, is_error: bool) -> None:
@@ -61,17 +61,13 @@ class RequestCounts:
         self.num_slow += is_error or seconds > self.slow_seconds
 
     def label(self, *, is_correct: bool) -> None:
-        """Count one answer that is known to be right or wrong."""
+        """Count the feedback for one answer."""
         self.num_labelled += 1
         self.num_wrong += not is_correct
 
-    def count_slow_from(self, seconds: float) -> None:
-        """Count requests that take longer than this as slow from now on."""
-        self.slow_seconds = seconds
-
 
 class ModelVersion:
-    """A version that is recorded: whether it takes requests, and the batcher that sends them to the backend."""
+    """A recorded version: whether it takes requests, and the batcher that sends them to the backend."""
 
     def __init__(
         self, record: VersionRecord, revision: int, default_workers: int, batcher: Batcher, metrics: VersionMetrics
@@ -87,31 +83,31 @@ class ModelVersion:
         self.counts = RequestCounts()
         self.state: VersionState = "waiting"
         self.reason = "it has not been loaded yet"
-        self.error: Exception | None = None  # that keeps it from being ready, or from its number of workers
-        self.has_settled = False  # has been ready, or has failed to be
+        self.error: Exception | None = None  # why it is not ready, or has another number of workers
+        self.has_settled = False  # has been ready or failed once
         self.load_started = 0.0  # time.monotonic()
         self._default_workers = default_workers
         self._num_failures = 0
-        self._retry_at = 0.0  # time.monotonic(); after a load that failed
+        self._retry_at = 0.0  # time.monotonic(); of the next load
         self._scale_at = 0.0  # time.monotonic(); when the number of workers may be corrected again
-        self._unready_since: float | None = None  # time.monotonic(); registered without a ready worker
-        self._capacity: int | None = None  # the number of workers that the batcher was told
+        self._unready_since: float | None = None  # time.monotonic(); in the backend without a ready worker
+        self._capacity: int | None = None  # the number of workers that the batcher uses
         self._num_arriving = 0
         self._all_arrived = asyncio.Event()
 
     @property
     def archive(self) -> Archive:
-        """Return the archive that is recorded."""
+        """Return the recorded archive."""
         return self.record.archive
 
     @property
     def num_workers(self) -> int:
-        """Return the number of workers that is recorded, else the settings' number."""
+        """Return the recorded number of workers, else the setting."""
         return self.record.num_workers or self._default_workers
 
     @property
     def is_open(self) -> bool:
-        """Return whether the archive could be opened, so that its contract is known."""
+        """Return whether the archive was opened, so that its contract is known."""
         return bool(self.contract.classes)
 
     @property
@@ -126,21 +122,17 @@ class ModelVersion:
 
     @property
     def may_scale(self) -> bool:
-        """Return whether the number of workers may be corrected: at once after a change, else once a minute."""
+        """Return whether to correct the number of workers: at once after a change, else once a minute."""
         return time.monotonic() >= self._scale_at
 
     @property
     def seconds_unready(self) -> float:
-        """Return for how long the backend has had the version without a ready worker."""
+        """Return how long the backend has had the version without a ready worker."""
         return 0.0 if self._unready_since is None else time.monotonic() - self._unready_since
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the version is ready with the recorded number of workers.
-
-        Raises:
-            Exception: the error that keeps it from that.
-        """
+        """Return whether the version is ready with the recorded number of workers; raises the error if it failed."""
         if self.error is not None:
             raise self.error
         if self.state in {"unavailable", "failed", "draining"}:
@@ -153,13 +145,13 @@ class ModelVersion:
             raise NotReady(f"{self.target} is {self.state}: {self.reason}")
 
     def require_open(self) -> None:
-        """Raise NotReady unless a request that was let in may still be answered."""
+        """Raise NotReady unless an admitted request may still be answered."""
         if self.state != "draining":
             self.require_ready()
 
     @contextmanager
     def arriving(self) -> Iterator[None]:
-        """Have a drain wait for a request that was let in and whose body is still on its way."""
+        """Make a drain wait for an admitted request whose body is still arriving."""
         self._num_arriving += 1
         try:
             yield
@@ -175,12 +167,12 @@ class ModelVersion:
         self.record = record
 
     def open(self, contract: Contract, quality: DriftMonitor) -> None:
-        """Use the contract that the archive holds."""
+        """Use the archive's contract."""
         self.contract, self.quality = contract, quality
         self.batcher.observe_answers(quality.take)
 
     def observe(self, status: VersionStatus) -> None:
-        """Export what the backend says of the version's workers."""
+        """Export the backend's status of the version's workers."""
         self.metrics.show_workers(status.worker_states)
         self.metrics.workers_wanted.set(self.num_workers)
         self.metrics.pending.set(status.num_pending)
@@ -191,13 +183,13 @@ class ModelVersion:
             self._unready_since = time.monotonic()
 
     def use_workers(self, num_workers: int, num_slots: int) -> None:
-        """Have the batcher keep this many workers busy."""
+        """Make the batcher keep this many workers busy."""
         if num_workers != self._capacity:
             self.batcher.set_capacity(num_workers, num_slots)
             self._capacity = num_workers
 
     def start_scaling(self) -> None:
-        """Record that the number of workers is corrected now; somebody else may change it again."""
+        """Record that the number of workers is corrected now."""
         self._scale_at = time.monotonic() + LONGEST_RETRY_SECONDS
 
     def fail_scaling(self, error: Exception) -> None:
@@ -206,7 +198,7 @@ class ModelVersion:
         self.error = error
 
     def wait(self, reason: str, error: GatewayError | None = None) -> None:
-        """Enter `waiting`; `error` is what keeps the backend from having the version."""
+        """Enter `waiting`; `error` says why the backend does not have the version."""
         self.error = error
         self._unready_since = None
         self._change_state("waiting", reason)
@@ -223,7 +215,7 @@ class ModelVersion:
         self._change_state("ready", "")
 
     def become_unavailable(self, reason: str, error: GatewayError | None = None) -> None:
-        """Enter `unavailable`, from where the version comes back by itself."""
+        """Enter `unavailable`, until the backend has recovered by itself."""
         self.error = error
         self._change_state("unavailable", reason)
 
@@ -235,7 +227,7 @@ class ModelVersion:
         self._change_state("failed", reason)
 
     async def drain(self, seconds: float) -> None:
-        """Enter `draining`, and return when all requests are answered or `seconds` have passed."""
+        """Enter `draining`; return when all requests are answered or `seconds` have passed."""
         self._change_state("draining", "it is being unregistered")
         deadline = time.monotonic() + seconds
         while self._num_arriving and (remaining := deadline - time.monotonic()) > 0:
@@ -258,4 +250,4 @@ class ModelVersion:
         was_ready, self.state, self.reason = self.state == "ready", state, reason
         self.metrics.ready.set(state == "ready")
         if was_ready and state != "draining":
-            self.batcher.fail_waiting(BackendUnavailable(reason))  # no worker will come for the queued requests
+            self.batcher.fail_waiting(BackendUnavailable(reason))  # no worker will take the queued requests

@@ -1,8 +1,8 @@
-"""Brings together what the database records as wanted and what the backend has loaded, again and again.
+"""Makes the backend load what the database records as wanted, again and again.
 
 Intent comes first: a change is recorded, then the reconciler carries it out. Of the gateways that share a model server,
-the leader alone loads, scales and unloads; the others watch the server and follow. Every version moves in a task of
-its own, so that a slow one delays nobody.
+the leader alone loads, scales and unloads; the others watch the server. Each version moves in a task of its own, so
+that a slow load delays no other version.
 """
 
 import asyncio
@@ -17,7 +17,6 @@ from service.domain.backend import Backend, ModelControl, Target, VersionStatus
 from service.errors.admin import StateUnavailable
 from service.errors.gateway import BackendError, BackendTimeout
 from service.errors.request import VersionNotFound
-from service.persistence.heartbeats import LoadFailure
 from service.persistence.leader_lease import Lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
@@ -56,16 +55,16 @@ class Reconciler:
         self._store = ModelStoreWatcher(settings, registry)
         self._surveyed: Mapping[Target, VersionStatus] = {}
         self._num_timeouts = 0
-        self._complaint = ""  # about the store, the last one
+        self._complaint = ""  # the last one about the store
         self._moves: dict[Target, asyncio.Task[None]] = {}  # loads and scales
         self._retiring: dict[Target, asyncio.Task[None]] = {}
         self._keeper: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._news = asyncio.Event()  # set, and replaced, when something was learnt or done
+        self._news = asyncio.Event()  # set and replaced after each round and each move
         self.view = ReconcilerView({}, "the gateway is starting")
 
     async def start(self) -> None:
-        """Begin to reconcile in the background; nothing need be there yet."""
+        """Begin to reconcile in the background, whether or not the backend is there yet."""
         await self._backend.start()
         await self._control.start()
         await self._membership.start()
@@ -86,14 +85,14 @@ class Reconciler:
         await self._registry.close()
 
     def find(self, target: Target) -> ModelVersion | None:
-        """Return what is in service as `target`, ready or not."""
+        """Return a version in service, ready or not."""
         return self.view.model_versions.get(target.model, {}).get(target.version)
 
     async def settled(self, target: Target) -> ModelVersion:
-        """Carry out what was recorded of a version; return it once it is ready with its number of workers.
+        """Carry out the record of a version; return it once it is ready with its number of workers.
 
         Raises:
-            BackendError, StoreError, SelfCheckFailed: it is not, and why.
+            BackendError, StoreError, SelfCheckFailed: why it is not ready.
             VersionNotFound: the record was withdrawn meanwhile.
         """
         self.follow()
@@ -112,14 +111,14 @@ class Reconciler:
             raise BackendTimeout(round(limit_seconds * 1000)) from error
 
     async def retired(self, target: Target) -> None:
-        """Return when a version that is not wanted any more has answered its requests and is unloaded."""
+        """Return when an unregistered version has answered its requests and is unloaded."""
         self.follow()
         self._wake.set()
         if (task := self._retiring.get(target)) is not None:
             await asyncio.shield(task)
 
     def follow(self) -> None:
-        """Create the versions that are recorded, and begin to retire those that are not any more."""
+        """Create the recorded versions, and begin to retire the unregistered ones."""
         wanted = {
             Target(model, version): record
             for model, state in self._registry.models.items()
@@ -134,7 +133,7 @@ class Reconciler:
                 self._membership.begin_drain(version.target)
                 self._retiring[version.target] = self._task(self._retire(version))
             elif not version.is_open and version.archive != record.archive and version.target not in self._moves:
-                continue  # the archive was written anew before it could be read
+                continue  # created anew: the archive was replaced before it could be read
             else:
                 version.follow(record)
                 del wanted[version.target]
@@ -142,13 +141,12 @@ class Reconciler:
         revision = self._registry.revision
         new = [self._loader.create(record, revision(target.model)) for target, record in wanted.items()]
         self._show([*kept, *new])
-        failed = [each for each in self._all() if each.state == "failed" and self._may_write]
-        failures = [LoadFailure(each.target, revision(each.target.model), each.reason) for each in failed]
-        self._membership.tell(self._registry.models, failures)
+        failed = {each.target: each.reason for each in self._all() if each.state == "failed" and self._may_write}
+        self._membership.tell(self._registry.models, failed)
 
     @property
     def _may_write(self) -> bool:
-        """Return whether this gateway loads, scales and unloads: it owns the workers, or it leads those that share."""
+        """Return whether this gateway loads, scales and unloads: it owns the workers or leads the others."""
         return self._settings.backend == "workers" or self._lease.is_held
 
     def _all(self) -> list[ModelVersion]:
@@ -169,7 +167,7 @@ class Reconciler:
         self._wake.set()
 
     def _tell(self) -> None:
-        """Have those who wait for a version look at it again."""
+        """Wake those who wait for a version."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -189,7 +187,7 @@ class Reconciler:
                     await self._wake.wait()
 
     async def _look(self) -> None:
-        """One round: read what is wanted and what the backend has, then begin to move what differs."""
+        """Read what is wanted and what the backend has, and begin to move what differs."""
         try:
             await self._store.look(is_serving=any(version.is_open for version in self._all()))
             if not self._lease.is_known:
@@ -202,11 +200,11 @@ class Reconciler:
                 logger.warning("looking for new archives failed: %s", complaint)
             self._complaint = complaint
         self.follow()
-        moving = set(self._moves)  # the survey may show them as they were before their move ended
+        moving = set(self._moves)  # the survey may show their state before the move ended
         try:
             self._surveyed = await self._control.survey()
         except BackendTimeout as error:
-            # A busy server answers late; only one that keeps silent is down.
+            # A busy server answers late; a server is down only after several timeouts.
             self._num_timeouts += 1
             if self._num_timeouts >= TIMEOUTS_THAT_MEAN_DOWN:
                 self._backend_is_down(error)
@@ -219,8 +217,8 @@ class Reconciler:
         for version in self._all():
             if version.state != "draining":
                 self._look_after(version, self._surveyed.get(version.target), was_moving=version.target in moving)
-        unready = [each for each in self._all() if each.state != "ready"]
-        self._wait_for("; ".join(f"{each.target} is {each.state}: {each.reason}" for each in unready))
+        unready = (f"{each.target} is {each.state}: {each.reason}" for each in self._all() if each.state != "ready")
+        self._wait_for("; ".join(unready))
 
     def _backend_is_down(self, error: BackendError) -> None:
         self._metrics.backend_up.set(0)
@@ -245,7 +243,7 @@ class Reconciler:
                 logger.warning("%s has %d workers", version.target, status.num_workers_wanted)
                 self._moves[version.target] = self._task(self._loader.scale(version))
         elif version.state in {"ready", "unavailable"} and status is not None and not status.num_ready:
-            # The server restarts its workers by itself; until one is back requests are refused at once.
+            # The server restarts its workers by itself; until then requests are refused at once.
             if not was_moving:
                 version.become_unavailable(f"none of its {status.num_workers_wanted} workers is ready")
         elif not is_moving and version.may_load and self._is_its_turn(version):
@@ -254,7 +252,7 @@ class Reconciler:
             self._moves[version.target] = self._task(work)
 
     def _is_its_turn(self, version: ModelVersion) -> bool:
-        """Return whether a version may load: at the start, those with traffic come before those without."""
+        """Return whether a version may load: at the start, versions with traffic load first."""
         models = self._registry.models
         return weight(version, models) > 0 or all(each.has_settled for each in self._all() if weight(each, models) > 0)
 
@@ -284,7 +282,7 @@ class Reconciler:
         return state is not None and target.version in state.wanted
 
     async def _is_unloaded(self, version: ModelVersion) -> bool:
-        """Have the backend unload a version, if it has it; return whether it did."""
+        """Have the backend unload a version; return whether it is gone."""
         try:
             if version.target in await self._control.survey() and not self._is_wanted(version.target):
                 await self._control.unload(version.target)

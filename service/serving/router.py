@@ -1,5 +1,6 @@
-"""From what a request names to the one version that answers it."""
+"""Chooses the version that answers a request."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from service.domain.traffic import NUM_SLOTS, Policy, WeightedSplitter, slot_of_key
@@ -10,44 +11,42 @@ from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
 
-# Slots of a version that is not ready lie side by side; a step that shares no divisor with their number scatters them
-# evenly over the versions that are.
+# The slots of a version that is not ready are neighbours. Multiplied by a number that is coprime to NUM_SLOTS, they
+# scatter evenly over the versions that are ready.
 SCATTER = 6_367
 
 
 class Router:
-    """Chooses the version of a request; reads what is in memory, waits for nothing."""
+    """Chooses the version of a request from memory, without waiting."""
 
     def __init__(self, reconciler: Reconciler, registry: Registry, default_model: str | None) -> None:
         self._reconciler = reconciler
         self._registry = registry
         self._default_model = default_model
-        self._decks: dict[str, WeightedSplitter] = {}
+        self._decks: defaultdict[str, WeightedSplitter] = defaultdict(WeightedSplitter)
 
     def default_models(self) -> Sequence[str]:
-        """Return the model of a request that names none; all of them if there are several and none is the default.
+        """Return the default model; without that setting, all models.
 
         Raises:
             NotReady: no model is known yet.
         """
-        models = self._reconciler.view.model_versions
-        if not models:
-            raise NotReady(self._reconciler.view.waiting_for)
+        models = self._models()
         return sorted(models) if self._default_model is None else [self._default_model]
 
     def route(
         self, model: str | None, version: str | None, label: str | None, headers: Mapping[bytes, bytes]
     ) -> ModelVersion:
-        """Return the ready version that a request means: the one that it names, or has a label, or the traffic's.
+        """Return the ready version that a request names, or that has its label, or that its traffic policy draws.
 
         Raises:
             ModelNotFound, VersionNotFound, LabelNotFound, ParameterInvalid: it names nothing that is served.
-            NotReady: it does, and that is not ready.
+            NotReady: the version is not ready.
         """
         name = self._name(model)
         if label is not None:
             if version is not None:
-                raise ParameterInvalid("version and label are both given; one of them decides")
+                raise ParameterInvalid("version and label are both given; give only one of them")
             version = self._labelled(name, label)
         if version is None:
             return self._by_traffic(name, headers)
@@ -63,20 +62,17 @@ class Router:
 
         Raises:
             ModelNotFound: there is no such model.
-            NotReady: there is none at all yet.
+            NotReady: no model is known yet.
         """
-        models = self._reconciler.view.model_versions
+        models = self._models()
         if model not in models:
-            if not models:
-                raise NotReady(self._reconciler.view.waiting_for)
             raise ModelNotFound(model, sorted(models))
         return models[model]
 
     def require_answers(self, model: str) -> None:
-        """Raise NotReady unless a version that has traffic is ready, and none is on its way for the first time.
+        """Raise NotReady unless a version with traffic is ready, and none of them loads for the first time.
 
-        A version that is still loading counts as not ready. Otherwise the other versions would take over its share, and
-        callers with a routing key would change version twice.
+        While one does, the others would take over its share, and callers with a routing key would change version twice.
         """
         model_versions = self.versions(model)
         policy = self._registry.models[model].policy
@@ -84,6 +80,12 @@ class Router:
             if version in model_versions and not model_versions[version].has_settled:
                 model_versions[version].require_ready()
         self._by_traffic(model, {})
+
+    def _models(self) -> Mapping[str, Mapping[str, ModelVersion]]:
+        view = self._reconciler.view
+        if not view.model_versions:
+            raise NotReady(view.waiting_for)
+        return view.model_versions
 
     def _name(self, model: str | None) -> str:
         if model is not None:
@@ -117,16 +119,13 @@ class Router:
 
     def _slot(self, model: str, policy: Policy, headers: Mapping[bytes, bytes]) -> int:
         key = None if policy.sticky_key is None else headers.get(policy.sticky_key)
-        if key:  # some proxies send an empty one for everybody that they do not know
+        if key:  # some proxies send an empty one for unknown callers
             return slot_of_key(model, key)
-        deck = self._decks.get(model)
-        if deck is None:
-            deck = self._decks[model] = WeightedSplitter()
-        return deck.draw()
+        return self._decks[model].draw()
 
 
 def _instead(model: str, policy: Policy, model_versions: Mapping[str, ModelVersion], slot: int) -> ModelVersion:
-    """Return the version that stands in for one that is not ready: by the weights of those that are."""
+    """Return the version that replaces one that is not ready, by the weights of those that are."""
     ready = {
         version: weight
         for version, weight in policy.weights.items()
@@ -136,7 +135,7 @@ def _instead(model: str, policy: Policy, model_versions: Mapping[str, ModelVersi
         for version in policy.owned:
             if version in model_versions:
                 model_versions[version].require_ready()
-                return model_versions[version]  # cut off for a moment, as it will say itself
+                return model_versions[version]  # its circuit breaker is open, as its batcher will say
         raise NotReady(f"no version of {model} that has traffic is loaded")
     place = (slot * SCATTER % NUM_SLOTS) / NUM_SLOTS * sum(ready.values())
     for version, weight in ready.items():

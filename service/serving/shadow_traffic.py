@@ -1,8 +1,7 @@
-"""Copies of requests for versions that are only watched: sent after the answer, compared with it, shed first.
+"""Shadow traffic: copies of answered requests go to other versions, whose answers are compared and then dropped.
 
-A copy must not cost the callers anything, and it needs a processor that they could use. So one goes out, and then the
-next, while the version that answers is idle; under load only as many as take a small share of the time, and what waits
-too long for that is dropped.
+A copy uses processor time that callers could need. So copies go out one at a time, while the version that answers is
+idle. Under load they may take a small share of the time. Copies that wait too long are dropped.
 """
 
 import asyncio
@@ -23,41 +22,40 @@ from service.serving.reconciler import Reconciler
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import ShadowMetrics
 
-# So many copies may wait for a shadow; one more takes the place of the oldest.
-MOST_WAITING = 32
-# Idle means that no request has come for so long: who sends one after the other is not idle in between.
+MOST_WAITING = 32  # copies in a shadow's queue; another one replaces the oldest
+# A version is idle after this time without a request, so not between two requests of one caller.
 IDLE_SECONDS = 0.005
-# Of the time, that copies take under load; a guard that compares must see something then, too.
+# Share of the time that copies may take under load; a rollout's agreement guard needs some then, too.
 BUSY_SHARE = 0.005
-MOST_CREDIT_SECONDS = 0.1  # that are saved up, or one copy's cost where that is more
-# A copy costs the median of the last ones, so that one which the machine held up does not keep all others back; with
-# fewer than two, nobody knows.
+MOST_CREDIT_SECONDS = 0.1  # of copies' time that is saved up, or one copy's cost where that is more
+# The expected cost is the median of the last ones, so that a single slow copy does not block the next. With fewer than
+# two the cost is unknown, and the copy is free.
 NUM_COSTS, FEWEST_COSTS = 5, 2
 NUM_LATENCIES = 1000
 
 
 @dataclass
 class Comparison:
-    """What the copies of one version's requests gave at another, since this gateway began to send them."""
+    """Compares one version's answers with a shadow's, since this gateway first sent it a copy."""
 
     primary: str
     shadow: str
     num_requests: int = 0  # compared
     num_shed: int = 0
-    num_failed: int = 0  # the copy was not answered
+    num_failed: int = 0  # copies without an answer
     num_items: int = 0
-    num_same: int = 0  # items of the same class
-    largest_difference: float = 0.0  # of a probability among the classes that the caller was told
+    num_same: int = 0  # items that both put into the same class
+    largest_difference: float = 0.0  # of a probability that the caller was given
     latency_differences: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_LATENCIES))  # seconds
 
     @property
     def agreement(self) -> float | None:
-        """Return the share of items of the same class; None while there is none."""
+        """Return the share of items that both put into the same class; None without items."""
         return self.num_same / self.num_items if self.num_items else None
 
     @property
     def latency_difference(self) -> float | None:
-        """Return by how many seconds a copy took longer than its request, as a median of the last ones."""
+        """Return the median of the seconds that a copy took longer than its request."""
         return median(self.latency_differences) if self.latency_differences else None
 
 
@@ -68,11 +66,11 @@ class MirroredRequest:
     primary: ModelVersion
     call: InferenceRequest
     images: Sequence[bytes | ItemError]
-    seconds: float  # that it took
+    seconds: float  # that the answer took
 
 
 class Shadows:
-    """Sends the copies and keeps what came of them."""
+    """Sends the copies and keeps the comparisons."""
 
     def __init__(self, reconciler: Reconciler, registry: Registry, metrics: Metrics, deadline_ms: int) -> None:
         self._reconciler = reconciler
@@ -83,7 +81,7 @@ class Shadows:
         self._streams: dict[tuple[Target, Target], _ShadowStream] = {}
 
     def chosen(self, primary: ModelVersion) -> Sequence[ModelVersion]:
-        """Return the versions that get a copy of a request that `primary` is to answer."""
+        """Choose the versions that get a copy of a request to `primary`."""
         target = primary.target
         state = self._registry.models[target.model]
         if state.policy is None or not (state.policy.shadows or state.rollouts):
@@ -92,21 +90,17 @@ class Shadows:
         if state.rollout is not None and target.version == state.rollout.stable:
             new = state.rollout.spec.version
             shares[new] = max(shares.get(new, 0), state.rollout.spec.shadow_percent)
-        found = []
-        for version, percent in shares.items():
-            if version != target.version and self._random.random() * 100 < percent:
-                shadow = self._reconciler.find(Target(target.model, version))
-                if shadow is not None and shadow.state == "ready":
-                    found.append(shadow)
-        return found
+        drawn = [each for each, percent in shares.items() if self._random.random() * 100 < percent]
+        found = [self._reconciler.find(Target(target.model, each)) for each in drawn if each != target.version]
+        return [shadow for shadow in found if shadow is not None and shadow.state == "ready"]
 
     def copy(self, copied: MirroredRequest, shadows: Sequence[ModelVersion]) -> None:
-        """Have a copy of an answered request sent to each of `shadows`, when that harms nobody."""
+        """Queue a copy of an answered request for each of `shadows`."""
         for shadow in shadows:
             self._stream(copied.primary, shadow).add(copied)
 
     def between(self, model: str, primary: str, shadow: str) -> Comparison | None:
-        """Return what came of the copies that one version got of another's requests."""
+        """Return the comparison of two versions, None if there was no copy."""
         stream = self._streams.get((Target(model, primary), Target(model, shadow)))
         return None if stream is None else stream.comparison
 
@@ -115,7 +109,7 @@ class Shadows:
         return [stream.comparison for (primary, _), stream in self._streams.items() if primary.model == model]
 
     def forget_unloaded(self) -> None:
-        """Drop the comparisons and waiting copies of versions that are not served any more."""
+        """Drop the comparisons and queued copies of versions that are no longer served."""
         self._streams = {key: stream for key, stream in self._streams.items() if self._is_served(stream)}
 
     def _stream(self, primary: ModelVersion, shadow: ModelVersion) -> "_ShadowStream":
@@ -132,36 +126,50 @@ class Shadows:
         return all(self._reconciler.find(each.target) is each for each in (stream.primary, stream.shadow))
 
 
-class _ShadowStream:
-    """The copies of one version's requests for another: one under way at a time."""
+class CopyBudget:
+    """Limits the time that copies take while the primary is busy."""
 
-    def __init__(
-        self,
-        primary: ModelVersion,
-        shadow: ModelVersion,
-        comparison: Comparison,
-        metrics: ShadowMetrics,
-        deadline_ms: int,
-    ) -> None:
-        self.primary = primary
-        self.shadow = shadow
-        self.comparison = comparison
-        self._metrics = metrics
-        self._deadline_ms = deadline_ms
-        self._waiting: deque[MirroredRequest] = deque()
-        self._is_running = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._num_calls = 0  # of the version that answers, when the timer was set
+    def __init__(self, now: float) -> None:
         self._costs: deque[float] = deque(maxlen=NUM_COSTS)  # seconds
-        self._cost_seconds = 0.0  # of a copy
         self._credit_seconds = MOST_CREDIT_SECONDS
-        self._credit_at = time.monotonic()
+        self._credit_at = now
+
+    def record(self, seconds: float) -> None:
+        """Record what a copy cost."""
+        self._costs.append(seconds)
+
+    def pay(self, now: float) -> bool:
+        """Pay for one copy at its expected cost; return whether there was enough credit."""
+        cost = median_low(self._costs) if len(self._costs) >= FEWEST_COSTS else 0.0
+        credit = self._credit_seconds + (now - self._credit_at) * BUSY_SHARE
+        self._credit_at, self._credit_seconds = now, min(credit, max(MOST_CREDIT_SECONDS, cost))
+        if self._credit_seconds < cost:
+            return False
+        self._credit_seconds -= cost
+        return True
+
+
+@dataclass(eq=False)
+class _ShadowStream:
+    """The copies of one version's requests for one shadow, sent one at a time."""
+
+    primary: ModelVersion
+    shadow: ModelVersion
+    comparison: Comparison
+    metrics: ShadowMetrics
+    deadline_ms: int
+    _waiting: deque[MirroredRequest] = field(default_factory=deque)
+    _is_running: bool = False
+    _timer: asyncio.TimerHandle | None = None
+    _num_calls: int = 0  # of the primary, when the timer was set
+    _budget: CopyBudget = field(default_factory=lambda: CopyBudget(time.monotonic()))
 
     def add(self, copied: MirroredRequest) -> None:
-        """Take a copy."""
+        """Queue a copy; a full queue drops its oldest."""
         if len(self._waiting) >= MOST_WAITING:
             self._waiting.popleft()
-            self._shed()
+            self.comparison.num_shed += 1
+            self.metrics.requests["shed"].inc()
         self._waiting.append(copied)
         self._wait()
 
@@ -172,7 +180,7 @@ class _ShadowStream:
 
     def _look(self) -> None:
         self._timer = None
-        if self._is_idle() or self._may_disturb():
+        if self._is_idle() or self._budget.pay(time.monotonic()):
             self._send(self._waiting.popleft())
         else:
             self._wait()
@@ -181,29 +189,18 @@ class _ShadowStream:
         batcher = self.primary.batcher
         return batcher.is_idle and batcher.num_calls == self._num_calls
 
-    def _may_disturb(self) -> bool:
-        now = time.monotonic()
-        earned = (now - self._credit_at) * BUSY_SHARE
-        most = max(MOST_CREDIT_SECONDS, self._cost_seconds)
-        self._credit_at, self._credit_seconds = now, min(self._credit_seconds + earned, most)
-        if self._credit_seconds < self._cost_seconds:
-            return False
-        self._credit_seconds -= self._cost_seconds
-        return True
-
     def _send(self, copied: MirroredRequest) -> None:
-        images = copied.images
         started = time.monotonic()
         loop = asyncio.get_running_loop()
 
         def ended() -> None:
-            # Not at once: what might go wrong in there must not reach the batcher.
+            # Later, so that no error of the comparison reaches the batcher.
             loop.call_soon(self._compare, copied, call, started)
 
         num_classes = len(self.shadow.contract.classes)
-        call = InferenceRequest(len(images), num_classes, started + self._deadline_ms / 1000, ended, "low")
+        call = InferenceRequest(len(copied.images), num_classes, started + self.deadline_ms / 1000, ended, "low")
         self._is_running = True
-        payloads = call.sift(images)
+        payloads = call.sift(copied.images)
         if call.is_done:
             return
         try:
@@ -212,26 +209,24 @@ class _ShadowStream:
         except GatewayError as error:
             call.end(error)
         else:
-            call.expire(self._deadline_ms)
+            call.expire(self.deadline_ms)
 
     def _compare(self, copied: MirroredRequest, call: InferenceRequest, started: float) -> None:
         self._is_running = False
         seconds = time.monotonic() - started
-        self._costs.append(seconds)
-        if len(self._costs) >= FEWEST_COSTS:
-            self._cost_seconds = median_low(self._costs)
+        self._budget.record(seconds)
         if call.error is not None or any(isinstance(result, GatewayError) for result in call.results):
             self.comparison.num_failed += 1
-            self._metrics.requests["failed"].inc()
+            self.metrics.requests["failed"].inc()
         else:
             self._note(copied, call, seconds - copied.seconds)
-        if self._waiting and self._is_idle():  # still: no request has come since before the copy went out
+        if self._waiting and self._is_idle():  # no request has come since before the copy went out
             self._send(self._waiting.popleft())
         else:
             self._wait()
 
     def _note(self, copied: MirroredRequest, call: InferenceRequest, later_seconds: float) -> None:
-        comparison, metrics = self.comparison, self._metrics
+        comparison, metrics = self.comparison, self.metrics
         comparison.num_requests += 1
         comparison.latency_differences.append(later_seconds)
         metrics.requests["compared"].inc()
@@ -247,10 +242,6 @@ class _ShadowStream:
             metrics.items["same" if is_same else "different"].inc()
             metrics.difference.observe(difference)
 
-    def _shed(self) -> None:
-        self.comparison.num_shed += 1
-        self._metrics.requests["shed"].inc()
-
 
 def _by_name(result: object, model_version: ModelVersion, top_k: int | None = None) -> Mapping[str, float] | None:
     """Return an image's probabilities by class, best first; None where it has an error instead."""
@@ -260,7 +251,7 @@ def _by_name(result: object, model_version: ModelVersion, top_k: int | None = No
 
 
 def _difference(ours: Mapping[str, float] | None, theirs: Mapping[str, float] | None) -> tuple[bool, float]:
-    """Return whether the class is the same, and the largest difference of a probability that the caller was told."""
+    """Return whether the class is the same, and the largest difference of a probability that the caller was given."""
     if ours is None or theirs is None:
         return ours is theirs, 0.0 if ours is theirs else 1.0
     difference = max((abs(p - theirs.get(name, 0.0)) for name, p in ours.items()), default=math.inf)

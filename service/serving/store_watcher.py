@@ -1,4 +1,4 @@
-"""What the model store offers, recorded as wanted."""
+"""Registers the archives of the model store."""
 
 import asyncio
 import math
@@ -19,17 +19,16 @@ StorePolicy = Literal["latest", "all", "specific"]
 
 
 def offered(catalog: Catalog, model: str, policy: StorePolicy) -> list[Archive]:
-    """Return the archives of `model` that are registered by themselves."""
-    if policy == "specific":
-        return []
-    return catalog.newest(model) if policy == "latest" else catalog.of(model)
+    """Return the archives of `model` that the policy registers: all, those of the newest release, or none."""
+    archives = [] if policy == "specific" else catalog.of(model)
+    return [each for each in archives if policy == "all" or each.release == archives[0].release]
 
 
 def noticed(state: ModelState, archives: Sequence[Archive], *, may_replace: bool) -> ModelState:
-    """Return the state with the archives registered; all traffic of a model without any goes to the first of them.
+    """Return the state with the archives registered; without a policy, the first one gets all the traffic.
 
-    An unregistered version stays unregistered. With `may_replace`, the archive of a known version may differ from the
-    recorded one, as when a model store was made anew. While a version is served, its archive never changes.
+    An unregistered version stays unregistered. With `may_replace`, a new archive replaces the recorded one of the same
+    version, as when a model store was made anew. While a version is served, its archive never changes.
     """
     versions = dict(state.versions)
     for archive in archives:
@@ -38,14 +37,12 @@ def noticed(state: ModelState, archives: Sequence[Archive], *, may_replace: bool
             versions[archive.version] = VersionRecord(archive)
         elif known.archive != archive and may_replace:
             versions[archive.version] = replace(known, archive=archive)
-    policy = state.policy
-    if policy is None and archives:
-        policy = Policy.all_to(archives[0].version)
-    return replace(state, versions=versions, policy=policy)
+    first = Policy.all_to(archives[0].version) if archives else None
+    return replace(state, versions=versions, policy=state.policy or first)
 
 
 class ModelStoreWatcher:
-    """Reads the model store at start and as often as the settings say, and registers new archives."""
+    """Reads the model store at the start and then periodically, and registers new archives."""
 
     def __init__(self, settings: Settings, registry: Registry) -> None:
         self._settings = settings
@@ -53,7 +50,7 @@ class ModelStoreWatcher:
         self._next_look = 0.0  # time.monotonic()
 
     async def look(self, *, is_serving: bool) -> None:
-        """Read the store if it is time; while nothing can be served, it always is.
+        """Read the store if it is time; always while nothing can be served.
 
         Raises:
             StoreError: the store has nothing to serve, or cannot be read.

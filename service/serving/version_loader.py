@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 
 from service.batching.batcher import Batcher
@@ -22,32 +23,28 @@ logger = logging.getLogger(__name__)
 
 
 class SelfCheckFailed(Exception):
-    """A loaded version does not give the answers that its contract promises."""
+    """A loaded version gives other answers than its contract promises."""
 
 
 class VersionLoader:
-    """Creates versions and brings them up by way of the backend."""
+    """Creates versions and has the backend load them."""
 
     def __init__(self, settings: Settings, backend: Backend, control: ModelControl, metrics: Metrics) -> None:
         self._settings = settings
         self._backend = backend
         self._control = control
         self._metrics = metrics
-        self._opening = asyncio.Lock()  # one archive at a time, in the order in which they are to be loaded
+        self._opening = asyncio.Lock()  # one archive at a time, in the order of the loads
 
     def create(self, record: VersionRecord, revision: int) -> ModelVersion:
-        """Return a version of which nothing has been done yet."""
+        """Return a version that is not loaded yet."""
         metrics = VersionMetrics(self._metrics, record.archive.target)
         batcher = Batcher(record.archive.target, self._backend, _limits(self._settings), metrics)
         metrics.watch(batcher.gauges)
         return ModelVersion(record, revision, self._settings.workers_per_version, batcher, metrics)
 
     async def open(self, version: ModelVersion) -> None:
-        """Read the archive's contract.
-
-        Raises:
-            StoreError: it is not the archive that the manifest promises.
-        """
+        """Read the archive's contract; raises StoreError if the manifest names another archive."""
         settings, archive = self._settings, version.archive
         async with self._opening:
             contract = await asyncio.to_thread(open_archive, settings.model_store, archive)
@@ -64,9 +61,9 @@ class VersionLoader:
     async def bring_up(
         self, version: ModelVersion, status: VersionStatus | None, *, may_write: bool, leader_failed: str
     ) -> None:
-        """Have a version loaded and checked; `status` is what the backend has of it now.
+        """Have a version loaded and checked; `status` is its state in the backend now.
 
-        Without `may_write` the leading gateway loads it, and `leader_failed` says why that failed, if it has.
+        Without `may_write` the leading gateway loads it; `leader_failed` is the reason if it could not.
         """
         try:
             if not version.is_open:
@@ -87,7 +84,7 @@ class VersionLoader:
             version.fail(error, reason_of(error))
 
     async def _load(self, version: ModelVersion, status: VersionStatus | None, *, may_write: bool) -> None:
-        """Have the backend hold this archive with its workers, and check its answers."""
+        """Have the backend load this archive with its workers, and check its answers."""
         version.start_loading(f"the model server loads {version.archive.file}, then its answers are checked")
         if may_write and status is not None and not (status.num_ready and await self._is_this_archive(version)):
             logger.warning("%s is registered without a ready worker or from another archive; replaced", version.target)
@@ -119,7 +116,7 @@ class VersionLoader:
             self.use_workers(version, num_workers)
 
     def use_workers(self, version: ModelVersion, num_workers: int) -> None:
-        """Have as many batches in flight as keep this many workers busy."""
+        """Allow as many batches in flight as keep this many workers busy."""
         version.use_workers(num_workers, self._backend.num_slots(num_workers))
 
     def forget(self, version: ModelVersion) -> None:
@@ -156,9 +153,7 @@ def reason_of(error: Exception) -> str:
 
 
 def _max_abs_difference(a: Sequence[float], b: Sequence[float]) -> float:
-    if len(a) != len(b):
-        return float("inf")
-    return max(abs(x - y) for x, y in zip(a, b, strict=True))
+    return max(abs(x - y) for x, y in zip(a, b, strict=True)) if len(a) == len(b) else math.inf
 
 
 def _limits(settings: Settings) -> BatchLimits:

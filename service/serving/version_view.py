@@ -1,4 +1,4 @@
-"""What requests read: the versions in service, in the order in which they matter."""
+"""The versions in service, as requests read them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from service.serving.model_version import ModelVersion
 
 @dataclass(frozen=True)
 class ReconcilerView:
-    """The versions in service by model, most traffic first; replaced, never changed."""
+    """The versions in service by model, most traffic first; never changed, only replaced."""
 
     model_versions: Mapping[str, Mapping[str, ModelVersion]]
-    waiting_for: str  # why there is nothing, or not all, to serve; empty when all is well
+    waiting_for: str  # why a version is not ready; empty when all are
 
 
 def by_model(versions: Sequence[ModelVersion], models: Mapping[str, ModelState]) -> dict[str, dict[str, ModelVersion]]:
-    """Return versions by model and version, most traffic first, and have each count by its role in the traffic."""
+    """Return versions by model and version, most traffic first; set the role in the metrics of each."""
 
     def most_traffic_first(version: ModelVersion) -> tuple[str, float, bool, str]:
         state = models.get(version.target.model)

@@ -17,7 +17,6 @@ from service.domain.backend import Target
 from service.domain.model_state import Entry
 from service.errors.gateway import GatewayError, NotReady
 from service.persistence.database import Database
-from service.persistence.heartbeats import HeartbeatStore
 from service.persistence.leader_lease import Lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
@@ -43,7 +42,7 @@ class Gate:
         made = Settings(drain_seconds=1, model_store_policy="all", **options)
         database = Database(made.state_url)
         self.registry = Registry(StateStore(database, "test"), 0.01, PolicyMetrics(Metrics()))
-        membership, lease = Membership(HeartbeatStore(database, "test")), Lease(database, "test")
+        membership, lease = Membership(database, "test", "server"), Lease(database, "test")
         self.reconciler = Reconciler(made, FakeBackend(), self.control, self.registry, membership, lease, Metrics())
         self.router = Router(self.reconciler, self.registry, None)
         self.operations = Operations(made, self.reconciler, self.registry)

@@ -32,3 +32,11 @@ def test_a_reference_that_cannot_be_one_is_refused(prior: list[float], edges: li
     document["reference"] = {"class_prior": prior, "confidence_histogram": {"edges": edges, "counts": counts}}
     with pytest.raises(ContractInvalid):
         parse_contract(document)
+
+
+@pytest.mark.parametrize("image", [5, "Y2xhc3M6MQ", "Y2xhc3M6MQ==?", None])
+def test_a_self_check_whose_image_is_not_base64_is_refused(image: Any) -> None:
+    document: dict[str, Any] = make_contract("digits", "1.0", "fp32")
+    document["self_check"]["cases"][0]["image_b64"] = image
+    with pytest.raises(ContractInvalid, match="image_b64"):
+        parse_contract(document)

@@ -34,7 +34,8 @@ def draw(random_: random.Random, num_items: int, shares: Sequence[float], odds_m
     for confidence in confidences:
         counts[bisect_right(EDGES[1:-1], confidence)] += 1
     prior = tuple(classes.count(index) / num_items for index in range(len(shares)))
-    return Reference(prior, EDGES, tuple(counts))
+    histogram = {"edges": EDGES, "counts": counts}
+    return Reference.model_validate({"class_prior": prior, "confidence_histogram": histogram})
 
 
 def class_counts(sample: Reference) -> list[int]:

@@ -15,7 +15,7 @@ from service.domain.backend import Target
 from service.errors.gateway import BackendFailed
 from service.serving import shadow_traffic
 from service.serving.model_version import ModelVersion
-from service.serving.shadow_traffic import BUSY_SHARE, MOST_CREDIT_SECONDS, MOST_WAITING
+from service.serving.shadow_traffic import BUSY_SHARE, FEWEST_COSTS, MOST_CREDIT_SECONDS, MOST_WAITING, CopyBudget
 from tests.gateway import Rig, running_gateway
 
 pytestmark = pytest.mark.anyio
@@ -76,9 +76,7 @@ async def test_under_load_copies_take_a_small_share_of_the_time(tmp_path: Path) 
     async with shadowed(tmp_path, workers_per_version=2) as rig:
         rig.backend.slow[SHADOW] = 0.05
         rig.backend.stuck.add(PRIMARY)
-        stuck = asyncio.create_task(
-            rig.predict(b"class:1")
-        )  # however slow the machine is, one request is always under way
+        stuck = asyncio.create_task(rig.predict(b"class:1"))  # so that the version is never idle
         await rig.backend.batches_arrived(1)
         rig.backend.stuck.clear()
         started = time.monotonic()
@@ -91,37 +89,47 @@ async def test_under_load_copies_take_a_small_share_of_the_time(tmp_path: Path) 
         await stuck
 
 
-@pytest.mark.parametrize("seconds", [(2.0, 0.01, 0.01), (0.2, 0.2, 0.2)], ids=["one-was-held-up", "all-are-dear"])
-async def test_under_load_dear_copies_go_out_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...]
-) -> None:
-    assert seconds[0] > MOST_CREDIT_SECONDS
-    monkeypatch.setattr(shadow_traffic, "BUSY_SHARE", 0.1)
-    async with shadowed(tmp_path, workers_per_version=2) as rig:
-        rig.backend.stuck.add(PRIMARY)
-        stuck = asyncio.create_task(rig.predict(b"class:1"))
-        await rig.backend.batches_arrived(1)
-        rig.backend.stuck.clear()
-        async with asyncio.timeout(15):
-            for number, each in enumerate(seconds):
-                rig.backend.slow[SHADOW] = each
-                while (await report_if_any(rig)).get("num_requests", 0) <= number:
-                    await rig.predict(b"class:1")
-        rig.backend.release()
-        await stuck
+def test_one_copy_that_was_held_up_does_not_keep_others_back() -> None:
+    budget, now = CopyBudget(0.0), 0.0
+    for seconds in (20 * MOST_CREDIT_SECONDS, 0.01, 0.01):
+        assert budget.pay(now)
+        budget.record(seconds)
+        now += seconds
+
+
+def test_a_copy_that_costs_more_than_is_saved_up_waits_until_it_is_earned() -> None:
+    budget, cost = CopyBudget(0.0), 2 * MOST_CREDIT_SECONDS
+    for _ in range(FEWEST_COSTS):
+        assert budget.pay(0.0)
+        budget.record(cost)
+    earned_at = (cost - MOST_CREDIT_SECONDS) / BUSY_SHARE
+    assert not budget.pay(0.99 * earned_at)
+    assert budget.pay(1.01 * earned_at)
+
+
+def test_copies_take_their_share_of_a_long_time_and_no_more() -> None:
+    budget, cost, num_seconds, num_copies = CopyBudget(0.0), 0.05, 1000, 0
+    for now in range(num_seconds):
+        if budget.pay(now):
+            budget.record(cost)
+            num_copies += 1
+    # Two whose cost is not known yet, what is saved up at the start, and what is earned.
+    assert num_copies == pytest.approx(FEWEST_COSTS + (MOST_CREDIT_SECONDS + BUSY_SHARE * num_seconds) / cost, abs=1)
 
 
 async def test_between_two_requests_of_one_caller_there_is_no_time_for_copies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shadow_traffic, "IDLE_SECONDS", 0.5)  # so that a slow machine does not look idle
     async with shadowed(tmp_path) as rig:
-        started = time.monotonic()
-        async with asyncio.timeout(30):
-            while (found := await report_if_any(rig)).get("num_shed", 0) < 100 or not found["num_requests"]:
-                await rig.predict(b"class:1")
-        # One in that time, and a few if nothing was asked for so long.
-        assert found["num_requests"] <= (time.monotonic() - started) / 0.5 + 5
+        rig.backend.stuck.add(SHADOW)
+        await rig.predict(b"class:1")
+        await rig.backend.batches_arrived(2)  # its copy, as no other request has come
+        monkeypatch.setattr(shadow_traffic, "IDLE_SECONDS", 3600)  # now no pause is long enough
+        for _ in range(MOST_WAITING + 5):
+            await rig.predict(b"class:1")
+        rig.backend.release()
+        assert (await until_compared(rig, 1))["num_shed"] == 5
+        assert len(rig.backend.batches) == 2 + MOST_WAITING + 5  # no other copy
 
 
 async def report_if_any(rig: Rig) -> dict[str, Any]:
