@@ -8,7 +8,7 @@ from typing import Literal
 from service.domain.backend import BatchAnswer, ItemResult, Ranking, Target
 from service.domain.contract import Contract
 from service.monitoring.answer_window import NUM_BLOCKS, AnswerWindow, TopClass
-from service.monitoring.drift import Drift, DriftLimits, Score
+from service.monitoring.drift import DriftLimits, Score, drift_scores
 from service.telemetry.version_metrics import DriftMetrics
 
 logger = logging.getLogger(__name__)
@@ -27,11 +27,11 @@ class DriftMonitor:
     """Counts a version's answers, shadow traffic included, and compares the last ones with its contract's reference."""
 
     def __init__(self, target: Target, contract: Contract, limits: DriftLimits, metrics: DriftMetrics) -> None:
-        reference = contract.reference
         self._target = target
         self._num_classes = len(contract.classes)
         self._metrics = metrics
-        self._drift = None if reference is None else Drift(reference, limits)
+        self._reference = reference = contract.reference
+        self._limits = limits
         self._least_items = limits.window_items // NUM_BLOCKS * LEAST_BLOCKS
         self._uncounted: list[Sequence[ItemResult]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -74,7 +74,7 @@ class DriftMonitor:
     @property
     def reason(self) -> str:
         """Return why there is no score, or nothing if there is one."""
-        if self._drift is None:
+        if self._reference is None:
             return "the contract has no reference to compare with"
         if not self.scores:
             num_items = self.window.num_items + self.window.num_filling
@@ -84,9 +84,9 @@ class DriftMonitor:
     def _compare(self) -> None:
         window = self.window
         self._metrics.window_items.set(window.num_items)
-        if self._drift is None or window.num_items < self._least_items:
+        if self._reference is None or window.num_items < self._least_items:
             return
-        self.scores = self._drift.scores(window.class_counts, window.confidence_counts)
+        self.scores = drift_scores(self._reference, self._limits, window.class_counts, window.confidence_counts)
         for score in self.scores:
             self._metrics.show_drift(score.kind, score.value, score.threshold)
         was_drifting = self._is_drifting

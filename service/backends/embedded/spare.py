@@ -1,11 +1,8 @@
 """Worker processes on demand, and one in reserve that has imported torch already."""
 
-from pathlib import Path
-
-from service.backends.embedded.folder import PrivateFolder
+from service.backends.embedded.folder import TEMPORARY, PrivateFolder
 from service.backends.embedded.process import Launcher
 from service.backends.embedded.worker import Worker
-from service.errors.gateway import BackendUnavailable
 
 
 class Spares:
@@ -16,13 +13,8 @@ class Spares:
         self._folder = folder
         self._spare: Worker | None = None
 
-    @property
-    def pids(self) -> list[int]:
-        """Return the process id of the one in reserve, if there is one."""
-        return [self._spare.pid] if self._spare is not None and self._spare.is_running else []
-
     def take(self) -> Worker:
-        """Return a worker that is told nothing yet: the one in reserve, else a new one.
+        """Return a worker that was told nothing yet: the one in reserve, else a new one.
 
         Raises:
             BackendUnavailable: the system does not start one.
@@ -46,10 +38,6 @@ class Spares:
             await spare.close()
 
     def _new(self) -> Worker:
-        try:
-            folder: Path = self._folder.temporary()
-        except OSError as error:
-            raise BackendUnavailable(f"there is no room for the workers' files: {error}") from error
-        worker = Worker(self._launcher, folder)
+        worker = Worker(self._launcher, self._folder.path() / TEMPORARY)
         worker.start()
         return worker

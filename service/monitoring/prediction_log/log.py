@@ -133,25 +133,21 @@ class ParquetLog:
         """Write what the buffer holds now; what comes meanwhile is for the next time."""
         num_left = len(self._answers)
         while num_left:
-            num_left -= self._write_answers(num_left)
+            taken: list[Answered] = []
+            num_rows = num_bytes = 0
+            while num_left and num_rows < MOST_FILE_ROWS and num_bytes < self._most_file_bytes:
+                answer = self._answers.popleft()
+                taken.append(answer)
+                num_left -= 1
+                num_rows += len(answer.results)
+                num_bytes += _num_bytes(answer.images)
+            self._place("predictions", taken[0].at, predictions(taken, with_images=self._with_images))
+            self._num_rows_out += num_rows
+            self._num_bytes_out += num_bytes
         if self._labels:
-            taken = [self._labels.popleft() for _ in range(len(self._labels))]
-            self._place("feedback", taken[0].at, labels(taken))
-            self._num_rows_out += len(taken)
-
-    def _write_answers(self, at_most: int) -> int:
-        """Write a file's worth of answers; return how many it took."""
-        taken: list[Answered] = []
-        num_rows = num_bytes = 0
-        while len(taken) < at_most and num_rows < MOST_FILE_ROWS and num_bytes < self._most_file_bytes:
-            answer = self._answers.popleft()
-            taken.append(answer)
-            num_rows += len(answer.results)
-            num_bytes += _num_bytes(answer.images)
-        self._place("predictions", taken[0].at, predictions(taken, with_images=self._with_images))
-        self._num_rows_out += num_rows
-        self._num_bytes_out += num_bytes
-        return len(taken)
+            marked = [self._labels.popleft() for _ in range(len(self._labels))]
+            self._place("feedback", marked[0].at, labels(marked))
+            self._num_rows_out += len(marked)
 
     def _place(self, kind: Kind, at: float, content: Content) -> None:
         if not content.num_rows:
