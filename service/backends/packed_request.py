@@ -41,11 +41,7 @@ def _item_keys(num_items: int) -> Sequence[str]:
 
 
 def parse_answer(body: bytes) -> BatchAnswer:
-    """Return the handler's answer to a packed request.
-
-    Raises:
-        BackendFailed: the body is not such an answer.
-    """
+    """Return the handler's answer to a packed request; BackendFailed if the body is not one."""
     try:
         document = json.loads(body)
         timings = document["timings_ms"]

@@ -34,20 +34,18 @@ class DriftMonitor:
         self._limits = limits
         self._least_items = limits.window_items // NUM_BLOCKS * LEAST_BLOCKS
         self._uncounted: list[Sequence[ItemResult]] = []
-        self._timer: asyncio.TimerHandle | None = None
         self._is_drifting = False
         self.window = AnswerWindow(len(contract.classes), reference.edges if reference else (), limits.window_items)
         self.scores: tuple[Score, ...] = ()  # none before there are enough answers
 
     def take(self, answer: BatchAnswer) -> None:
         """Record a batch's answers; they are counted a moment later."""
+        if not self._uncounted:
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self.count)
         self._uncounted.append(answer.results)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self.count)
 
     def count(self) -> None:
         """Count the recorded answers now."""
-        self._stop_timer()
         uncounted, self._uncounted = self._uncounted, []
         best: list[TopClass] = [
             result.top_k[0] for results in uncounted for result in results if isinstance(result, Ranking)
@@ -60,8 +58,7 @@ class DriftMonitor:
                 self._compare()
 
     def close(self) -> None:
-        """Stop counting."""
-        self._stop_timer()
+        """Forget the recorded answers."""
         self._uncounted = []
 
     @property
@@ -97,8 +94,3 @@ class DriftMonitor:
             level = logging.WARNING if self._is_drifting else logging.INFO
             change = "drifts" if self._is_drifting else "drifts no more"
             logger.log(level, "%s %s: %s, over the last %d images", self._target, change, said, window.num_items)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

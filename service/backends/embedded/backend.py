@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import shutil
 import sys
@@ -50,7 +49,7 @@ class EmbeddedBackend:
 
         A second one for each worker would delay urgent images, and keep no worker busier.
         """
-        return num_workers + math.ceil(num_workers / 2)
+        return num_workers + (num_workers + 1) // 2
 
     async def start(self) -> None:
         """Start the task that watches the workers; delete the folders of gateways that were killed."""

@@ -14,7 +14,7 @@ from service.errors.gateway import BackendUnavailable
 
 PREFIX = "torchgate-workers-"
 LOCK = "lock"
-TEMPORARY = "tmp"
+TEMPORARY = "tmp"  # the workers' temporary files
 
 
 class PrivateFolder:
@@ -25,11 +25,7 @@ class PrivateFolder:
         self._lock = -1
 
     def path(self) -> Path:
-        """Return the folder; `tmp` in it is for the workers' temporary files. Blocks on disk.
-
-        Raises:
-            BackendUnavailable: the system does not make it.
-        """
+        """Return the folder. Blocks on disk; BackendUnavailable if the system does not make it."""
         if self._path is None:
             try:
                 self._path = folder = Path(tempfile.mkdtemp(prefix=PREFIX))

@@ -42,7 +42,6 @@ class Output:
         """Log the rest, which has no end of line."""
         if self._rest:
             self._say(self._rest)
-        self._rest = b""
         self._admit_left_out()
 
     def _say(self, line: bytes) -> None:
@@ -50,8 +49,7 @@ class Output:
             return
         text = line[:LONGEST_LINE_BYTES].decode(errors="replace").rstrip()
         self._last.append(text)
-        now = time.monotonic()
-        if now - self._window_started >= 1:
+        if (now := time.monotonic()) - self._window_started >= 1:
             self._admit_left_out()
             self._window_started, self._num_in_window = now, 0
         self._num_in_window += 1

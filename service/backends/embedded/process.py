@@ -64,11 +64,7 @@ class Process:
         self.exited = asyncio.Event()
 
     def start(self) -> socket.socket:
-        """Start it and return the gateway's end of its socket.
-
-        Raises:
-            OSError: the system does not start it.
-        """
+        """Start it and return the gateway's end of its socket; OSError if the system refuses."""
         with contextlib.ExitStack() as on_failure:
             ours, theirs = socket.socketpair()
             on_failure.callback(ours.close)

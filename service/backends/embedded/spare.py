@@ -14,20 +14,12 @@ class Spares:
         self._spare: Worker | None = None
 
     def take(self) -> Worker:
-        """Return a worker that was told nothing yet: the one in reserve, else a new one.
-
-        Raises:
-            BackendUnavailable: the system does not start one.
-        """
+        """Return a worker without a version: the one in reserve, else a new one; BackendUnavailable if none starts."""
         spare, self._spare = self._spare, None
         return spare if spare is not None and spare.is_running else self._new()
 
     def refill(self) -> None:
-        """Have one in reserve; it dies alone, and is replaced at the next call.
-
-        Raises:
-            BackendUnavailable: the system does not start one.
-        """
+        """Have one in reserve. If it dies, the next call replaces it; BackendUnavailable if none starts."""
         if self._spare is None or not self._spare.is_running:
             self._spare = self._new()
 

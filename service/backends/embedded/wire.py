@@ -74,11 +74,7 @@ def _text(text: str) -> bytes:
 
 
 def take_answer(received: bytearray) -> WorkerAnswer | None:
-    """Remove the first answer from `received` and return it; None while it is not whole.
-
-    Raises:
-        WireError: it is no answer, or one past the bounds.
-    """
+    """Take the first answer out of `received`; None while it is not whole, WireError if it is none or too large."""
     cursor = _Cursor(received)
     try:
         answer = _read_answer(cursor)

@@ -68,11 +68,7 @@ class Worker:
         self.ended: asyncio.Future[ExitCause] = asyncio.get_running_loop().create_future()
 
     def start(self) -> None:
-        """Start the process; it imports torch and waits for a command.
-
-        Raises:
-            BackendUnavailable: the system does not start it.
-        """
+        """Start the process; it imports torch and waits for a command. BackendUnavailable if the system refuses."""
         try:
             end = self.process.start()
         except OSError as error:
@@ -105,11 +101,7 @@ class Worker:
         return len(self.in_flight), abs(expected_end - time.monotonic())
 
     async def load(self, model: str, archive: Unpacked, timeout_seconds: float) -> None:
-        """Load an archive and have the handler describe itself; then the worker is ready.
-
-        Raises:
-            BackendFailed: it cannot load, or takes too long; the message has the reason.
-        """
+        """Load an archive and have the handler describe itself, then be ready; BackendFailed says why it cannot."""
         request = WorkerRequest(None, 0, timeout_seconds, time.monotonic() + timeout_seconds)
         self.in_flight.append(request)
         self._connection.send([pack_load(model, str(archive.folder), archive.handler)])

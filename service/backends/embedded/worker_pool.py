@@ -96,9 +96,8 @@ class WorkerPool:
     @property
     def is_settled(self) -> bool:
         """Tell whether there are slots, and every one has a worker that is ready."""
-        return bool(self._slots) and all(
-            slot.worker is not None and slot.worker.state == "ready" for slot in self._slots
-        )
+        states = [slot.worker.state if slot.worker else "stopped" for slot in self._slots]
+        return set(states) == {"ready"}
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -118,10 +117,9 @@ class WorkerPool:
         return self._next_worker().description
 
     async def resize(self, num_workers: int) -> None:
-        """Have `num_workers` workers and wait for the new ones; after a failure none of the new ones is left.
+        """Have `num_workers` workers and wait for the new ones.
 
-        Raises:
-            BackendError: one of them does not load.
+        If one of them does not load, it raises BackendError and ends all the new ones.
         """
         leaving = self._slots[num_workers:]
         del self._slots[num_workers:]
@@ -145,12 +143,9 @@ class WorkerPool:
     async def ask(
         self, fields: Sequence[tuple[str, bytes]], headers: Sequence[tuple[str, str]], timeout_seconds: float
     ) -> WorkerAnswer:
-        """Return a worker's answer to one batch.
+        """Return a worker's answer to one batch, or raise BackendError.
 
         A batch behind one that killed its worker goes to another worker, with its whole limit again.
-
-        Raises:
-            BackendError: there is no answer.
         """
         while True:
             worker = self._next_worker()
@@ -217,11 +212,7 @@ class WorkerPool:
                 slot.leaving = None
 
     async def _load(self, slot: _Slot) -> None:
-        """Load one worker into the slot; a worker that leaves serves until then.
-
-        Raises:
-            BackendError: it does not load.
-        """
+        """Load one worker into the slot, or raise BackendError; a worker that leaves serves until then."""
         if self._closed:
             raise BackendUnavailable(f"{self.target} is being unloaded")
         worker = self._spares.take()
