@@ -10,7 +10,7 @@ from benchmarks.environment.machine import allocator
 from benchmarks.suite.modes import MODES
 from benchmarks.training import modes
 
-COSTS = ("int8-accuracy", "prediction-log", "routing", "shadow", "tracing")
+COSTS = ("int8-accuracy", "prediction-log", "routing", "tracing")
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     needs_wrk = options.verb != "training" and getattr(options, "name", "") != "int8-accuracy"
     if needs_wrk and shutil.which("wrk") is None:
         sys.exit("wrk is missing: `make system-packages` installs it (Debian's package wrk)")
-    if options.verb in ("bench", "peers") and allocator() == "glibc":  # what is published is with one
+    if options.verb == "bench" and allocator() == "glibc":  # what is published is with one
         sys.exit("tcmalloc is missing: `make system-packages` installs it (Debian's package libtcmalloc-minimal4)")
     sys.exit(VERBS[options.verb](options))
 
@@ -31,13 +31,11 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _cost(options: argparse.Namespace) -> None:
-    from benchmarks.costs import mechanisms, shadowing  # noqa: PLC0415
+    from benchmarks.costs import mechanisms  # noqa: PLC0415
     from benchmarks.training import int8_accuracy  # noqa: PLC0415
 
     if options.name == "int8-accuracy":
         int8_accuracy.measure_quantized()
-    elif options.name == "shadow":
-        shadowing.run_shadow(options.store)
     else:
         mechanisms.measure(options.name, options.store)
 
@@ -47,12 +45,6 @@ def _pairs(options: argparse.Namespace) -> int:
 
     plan = Plan(options.pairs, options.pairs_per_start, options.seconds, options.warm_up_seconds)
     return run_pairs(options.against, options.only, plan)
-
-
-def _peers(options: argparse.Namespace) -> None:
-    from benchmarks.systems.peer_settings import sweep  # noqa: PLC0415
-
-    sweep(options.only, options.seconds)
 
 
 def _training(options: argparse.Namespace) -> None:
@@ -68,7 +60,7 @@ def _tune(options: argparse.Namespace) -> None:
 
 
 VERBS: dict[str, Callable[[argparse.Namespace], int | None]] = {
-    "bench": _bench, "cost": _cost, "pairs": _pairs, "peers": _peers, "training": _training, "tune": _tune,
+    "bench": _bench, "cost": _cost, "pairs": _pairs, "training": _training, "tune": _tune,
 }  # fmt: skip
 
 
@@ -79,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--mode", choices=MODES, default="default")
     bench.add_argument("--only", default="", help="cells to measure again: system/workload/clients, with wildcards")
     bench.add_argument("--fresh", action="store_true", help="forget what was measured of this configuration")
-    bench.add_argument("--publish", action="store_true", help="copy the tables and the plot to where the README shows")
+    bench.add_argument("--publish", action="store_true", help="copy tables and plots to where the README shows them")
     cost = verbs.add_parser("cost", help="measure what one mechanism costs")
     cost.add_argument("name", choices=COSTS)
     cost.add_argument("--store", type=Path, default=Path("model_store"), help="whose newest archive is served")
@@ -90,13 +82,10 @@ def _parser() -> argparse.ArgumentParser:
     pairs.add_argument("--seconds", type=float, default=4, help="of a turn; a pair has four, two for each checkout")
     pairs.add_argument("--warm-up-seconds", type=float, default=4)
     pairs.add_argument("--only", default="", help="cells: backend/workload/clients, with wildcards")
-    peers = verbs.add_parser("peers", help="sweep the peers' settings, to run each at its best")
-    peers.add_argument("--only", default="", help="start of a line, such as mosec")
-    peers.add_argument("--seconds", type=float, default=3)
     trainer = verbs.add_parser("training", help="measure operators, forms of the network and strategies")
     trainer.add_argument("--mode", choices=modes.MODES, default="default")
     trainer.add_argument("--only", choices=("", *modes.TABLES), default="", help="one table again, keep the others")
-    trainer.add_argument("--publish", action="store_true", help="copy tables and plots to where the README shows them")
+    trainer.add_argument("--publish", action="store_true", help="copy the tables to where the README shows them")
     tuner = verbs.add_parser("tune", help="find the best settings for the archives of a model store on this machine")
     tuner.add_argument("--store", type=Path, required=True)
     tuner.add_argument("--backend", default="", help="grpc, rest or workers; the gateway's default if not given")

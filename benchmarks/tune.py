@@ -1,8 +1,8 @@
 """Finds the best settings for the archives of a model store on this machine: `make tune`.
 
-One setting is swept at a time, each sweep from the best of the ones before: workers x threads, then the form of the
-graph, then the batch limit. At the end the best runs against the defaults in interleaved repeats, and is kept only if
-it is ahead of them by more than the repeats differ.
+One setting is swept at a time, from the best of the sweeps before: workers x threads, then the form of the graph, then
+the batch limit. At the end the best runs against the defaults in interleaved repeats. It is kept only if it is ahead of
+them by more than the repeats differ.
 """
 
 import os
@@ -34,7 +34,7 @@ def run_tune(store: Path, backend: str, clients: int, seconds: float) -> None:
     tuner = Tuner(workload, backend or os.environ.get("TORCHGATE_BACKEND", "grpc"), clients, seconds)
     cores = len(os.sched_getaffinity(0))
     best: dict[str, str] = {}
-    for sweep in (shapes(cores), forms(workload), limits()):
+    for sweep in (shapes(cores), forms(workload), [{LIMIT: str(limit)} for limit in LIMITS]):
         best = tuner.best_of(best, sweep)
     print(f"the best against the defaults, {NUM_FINAL_REPEATS} interleaved repeats")
     pairs = [(tuner.measure({}), tuner.measure(best)) for _ in range(NUM_FINAL_REPEATS)] if best else []
@@ -89,11 +89,6 @@ def forms(workload: Workload) -> list[Setting]:
     with zipfile.ZipFile(workload.archive) as archive:
         sources = [archive.read(name) for name in archive.namelist() if name.endswith(".py")]
     return [{FORM: form} for form in FORMS] if any(FORM.encode() in source for source in sources) else []
-
-
-def limits() -> list[Setting]:
-    """Return the batch limits."""
-    return [{LIMIT: str(limit)} for limit in LIMITS]
 
 
 def gain(pairs: Sequence[tuple[float, float]]) -> float | None:

@@ -13,7 +13,7 @@ from benchmarks.environment.folders import PYTHON, ROOT, WORK
 from benchmarks.environment.machine import fair_environment
 from benchmarks.environment.processes import free_ports, running
 from benchmarks.load.closed_loop import closed_loop, settle
-from benchmarks.systems.running import endpoint_of, wait_for
+from benchmarks.systems.system import endpoint_of, wait_for
 from benchmarks.tasks.task import Put, Task
 from benchmarks.workloads.workload import Unavailable, Workload
 

@@ -23,12 +23,17 @@ BACKLOG = 2048
 
 
 class _InstantBackend:
-    """Answers every batch at once: of a self-check with what it expects, of anything else with the same ranking."""
+    """A Backend and a ModelControl in one: it has loaded what it is asked for, and answers every batch at once.
+
+    A self-check gets the answer that it expects; any other image gets the same ranking.
+    """
 
     def __init__(self, contract: Mapping[str, Any]) -> None:
         cases = contract["self_check"]["cases"]
         self._expected = {base64.b64decode(case["image_b64"]): case["probabilities"] for case in cases}
         self._ranking = Ranking([(index, 0.2) for index in range(5)])
+        self._contract = contract
+        self._loaded: dict[Target, int] = {}
 
     async def start(self) -> None: ...
 
@@ -43,18 +48,6 @@ class _InstantBackend:
         if options.probabilities:
             return BatchAnswer([ProbabilityVector(self._expected[item]) for item in items], 0.0, 0.0)
         return BatchAnswer([self._ranking] * len(items), 0.0, 0.0)
-
-
-class _InstantControl:
-    """Has loaded whatever it is asked for."""
-
-    def __init__(self, contract: Mapping[str, Any]) -> None:
-        self._contract = contract
-        self._loaded: dict[Target, int] = {}
-
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
 
     async def survey(self) -> Mapping[Target, VersionStatus]:
         return {target: VersionStatus(number, {"ready": number}, 0) for target, number in self._loaded.items()}
@@ -104,10 +97,10 @@ def main() -> None:
     (archive,) = store.glob("*.mar")
     with zipfile.ZipFile(archive) as packed:
         contract = json.loads(packed.read("contract.json"))
-    create_app = composition.create_app
+    backend = _InstantBackend(contract)
     # serve() composes its application by this name; only what lies behind the seam is exchanged.
     vars(composition)["create_app"] = (
-        partial(create_app, backend=_InstantBackend(contract), control=_InstantControl(contract))
+        partial(composition.create_app, backend=backend, control=backend)
         if kind == "gateway"
         else lambda *_, **__: bare_application(bare_answer(contract))
     )

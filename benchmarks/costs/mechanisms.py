@@ -15,7 +15,7 @@ from benchmarks.workloads.own import own_workload
 
 REPEATS = 5
 SECONDS = 3.0
-CLIENTS = ("8", "64")
+CLIENTS = (8, 64)
 
 
 class Way(NamedTuple):
@@ -28,24 +28,22 @@ class Way(NamedTuple):
 def measure(name: str, store: Path) -> None:
     """Print the CPU time of a request for each way of a mechanism, on the store's newest archive."""
     workload = own_workload(store)
-    found: dict[tuple[str, str], list[float]] = {}
+    found: dict[str, dict[str, list[float]]] = {str(clients): {} for clients in CLIENTS}
     with _collector() as collector, tempfile.TemporaryDirectory() as folder:
         ways = mechanisms(collector, folder, workload.version)[name]
         for repeat in range(REPEATS):
             for label in list(ways)[:: 1 if repeat % 2 else -1]:
 
                 def put(cell: str, outcome: dict[str, Any], label: str = label) -> None:
-                    found.setdefault((cell, label), []).append(outcome["cpu_us_per_request"])
+                    found[cell].setdefault(label, []).append(outcome["cpu_us_per_request"])
 
-                row = edge(
-                    "gateway", workload, tuple(map(int, CLIENTS)), SECONDS, ways[label].options, ways[label].path
-                )
+                row = edge("gateway", workload, CLIENTS, SECONDS, *ways[label])
                 row.run(row.cells, put)
             print(f"repeat {repeat + 1} of {REPEATS}", flush=True)
     print("\n| CPU of a request, µs | least | median |\n|---|---|---|")
-    for clients in CLIENTS:
+    for clients, times_of in found.items():
         for label in ways:
-            times = found[clients, label]
+            times = times_of[label]
             print(f"| {clients} clients, {label} | {min(times):.1f} | {median(times):.1f} |")
 
 

@@ -68,8 +68,3 @@ def family_of(process: psutil.Process) -> list[psutil.Process]:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-
-
-def tail(log: Path, num_characters: int = 1500) -> str:
-    """Return the end of a log."""
-    return log.read_text(errors="replace")[-num_characters:] if log.exists() else ""

@@ -1,8 +1,8 @@
-"""An open-loop HTTP/1.1 generator: requests leave by a schedule, whatever became of the ones before.
+"""An open-loop HTTP/1.1 generator: requests leave by a schedule, whatever happens to the ones before.
 
-A latency counts from the moment that the schedule named, not from the one in which the request got its connection:
-a server that stalls is charged for everybody who came meanwhile (coordinated omission is not possible). Statuses are
-kept apart. One process, epoll, no framework: it shares two cores with the server that it measures.
+A latency counts from the scheduled moment, not from the one in which the request got its connection. So a server that
+stalls is charged for all requests of that time: there is no coordinated omission. Statuses are kept apart. It is one
+process with epoll and no framework, because it shares two cores with the server that it measures.
 
 `python -m benchmarks.load.generator` reads a plan as JSON from standard input and prints the outcome as JSON.
 """
@@ -20,22 +20,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.load.answers import LOST, parse_head, summarise
 from benchmarks.load.endpoint import MARKER
 
 RECEIVE_BYTES = 65536
 HEAD_SECONDS = 0.2  # between reading the plan and the first request
-# From so many requests a second on it looks around once a tick instead of for each of them: it shares the cores with
-# the server, and waking up costs it more than a request does. Latencies come out longer by up to a tick.
+# From this rate on it wakes once a tick and not for each request: waking up costs it more than a request does, and the
+# server needs the core. Latencies come out longer by up to a tick.
 BUSY_RATE = 500
 TICK_SECONDS = 0.001
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is sent, when, and how long answers are waited for."""
+    """The requests, their times, and the longest wait for an answer after the last one."""
 
     port: int
     path: str
@@ -75,7 +73,7 @@ class Generator:
         self.lags = array("d", [0.0]) * len(plan.times)
         self.idle: list[Connection] = []
         self.open: dict[int, Connection] = {}
-        self.waiting: deque[int] = deque()  # for a connection; the clock of these runs already
+        self.waiting: deque[int] = deque()  # requests without a connection; their clock runs already
         self.num_answered = 0
         self.epoll = select.epoll()
         self.started = 0.0
@@ -95,8 +93,9 @@ class Generator:
                 number += 1
             if is_busy:
                 time.sleep(TICK_SECONDS)
-            else:
-                self._wait(max((times[number] if number < num_requests else end) - (clock() - started), 0))
+            else:  # epoll's own clock ticks in milliseconds, select's in microseconds
+                until = times[number] if number < num_requests else end
+                select.select([self.epoll.fileno()], [], [], max(until - (clock() - started), 0))
             for descriptor, mask in self.epoll.poll(0):
                 connection = self.open.get(descriptor)
                 if connection is not None:
@@ -104,11 +103,6 @@ class Generator:
         for connection in self.open.values():
             connection.link.close()
         self.epoll.close()
-
-    def _wait(self, seconds: float) -> None:
-        """Sleep until something can be read; epoll's own clock ticks in milliseconds, select's in microseconds."""
-        if seconds > 0:
-            select.select([self.epoll.fileno()], [], [], min(seconds, 0.25))
 
     def _send(self, number: int) -> None:
         if self.idle:
@@ -126,7 +120,7 @@ class Generator:
             self._flush(connection)
 
     def _connect(self) -> Connection:
-        """Return a connection that will be there soon; its request leaves once it can be written to."""
+        """Return a new connection; its request leaves as soon as the socket can be written to."""
         link = socket.socket()
         link.setblocking(False)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -189,7 +183,7 @@ class Generator:
         self.num_answered += 1
 
     def _drop(self, connection: Connection) -> None:
-        """Forget a connection that the server closed; what it had not begun to answer on a used one is sent again."""
+        """Forget a connection that the server closed; send again what it had not begun to answer on a used one."""
         del self.open[connection.link.fileno()]
         connection.link.close()
         if connection in self.idle:
@@ -204,16 +198,10 @@ class Generator:
 
 def main() -> None:
     """Run the plan that standard input holds."""
-    document = json.load(sys.stdin)
-    keep = document.pop("keep_records", False)
-    plan = Plan(**document)
+    plan = Plan(**json.load(sys.stdin))
     generator = Generator(plan)
     generator.run()
-    outcome = summarise(plan.times, generator.statuses, generator.latencies, plan.objective_ms)
-    outcome["lag_p99_ms"] = round(float(np.percentile(np.asarray(generator.lags), 99)) * 1e3, 3)
-    if keep:
-        outcome["records"] = list(zip(plan.which, generator.statuses, generator.latencies, strict=True))
-    json.dump(outcome, sys.stdout)
+    json.dump(summarise(generator.statuses, generator.latencies, plan.objective_ms), sys.stdout)
 
 
 if __name__ == "__main__":

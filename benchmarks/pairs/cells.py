@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from statistics import median
 from typing import Any
 
+from benchmarks.suite.runner import matches
 from benchmarks.workloads.workload import Name
 
 BACKENDS = ("workers", "grpc")
 CLIENTS: dict[Name, tuple[int, ...]] = {"small-jpeg": (1, 8, 64), "big": (8,)}
+FIGURES = ("throughput", "p50_ms", "p99_ms")
 LEAST_THROUGHPUT: dict[Name, float] = {"small-jpeg": 0.95, "big": 0.99}
 LARGEST_P99: dict[Name, float] = {"small-jpeg": 1.10}
 
@@ -33,24 +34,18 @@ Pair = dict[str, Any]
 
 
 def cells(only: str) -> list[Cell]:
-    """Return the cells that `only` names, such as grpc, or */big, or workers/small-jpeg/64; nothing names all."""
+    """Return the cells that `only` names, such as grpc, or */big, or workers/small-jpeg/64; "" names all."""
     found = [Cell(backend, name, clients) for backend in BACKENDS for name in CLIENTS for clients in CLIENTS[name]]
-    pattern = only.split("/") if only else []
-    return [
-        cell for cell in found if all(fnmatchcase(*each) for each in zip(cell.key.split("/"), pattern, strict=False))
-    ]
+    return [cell for cell in found if matches(cell.key, only)]
 
 
 def pair_of(this: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> Pair:
     """Return one pair from the turns of both sides: each side's figures are the means of its turns."""
     sides: dict[str, dict[str, float]] = {}
     for side, turns in (("this", this), ("other", other)):
-        figures = {
-            name: sum(turn[name] for turn in turns) / len(turns)
-            for name in ("throughput", "p50_ms", "p99_ms", "generator_us")
-        }
+        figures = {name: sum(turn[name] for turn in turns) / len(turns) for name in FIGURES}
         sides[side] = {**figures, "errors": sum(turn["num_errors"] for turn in turns)}
-    ratios = {name: sides["this"][name] / sides["other"][name] for name in ("throughput", "p50_ms", "p99_ms")}
+    ratios = {name: sides["this"][name] / sides["other"][name] for name in FIGURES}
     return {**sides, "ratios": ratios}
 
 

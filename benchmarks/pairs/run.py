@@ -29,7 +29,6 @@ from benchmarks.workloads.workload import Workload
 
 PACKAGES = ("torch", "torchserve", "uvicorn", "fastapi", "grpcio")
 WARM_UP_CLIENTS = 64
-START_SECONDS = 25  # of both systems, about
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,9 @@ def run_pairs(against: str, only: str, plan: Plan) -> int:
         raise SystemExit(f"--only {only}: names no cell")
     tree, other = checkout(against)
     workloads = {name: prepare(name, quick=True) for name in {cell.workload for cell in wanted}}
-    where = f"{machine(PACKAGES)}; {allocator()} for all"
-    head = f"this: {describe(ROOT)}; other: {other}; {where}; turns of {plan.seconds:g} s"
-    print(f"{head}\nabout {minutes(wanted, plan):.0f} minutes", flush=True)
+    where = f"{machine(PACKAGES)}; {allocator()} for all; turns of {plan.seconds:g} s"
+    head = f"this: {describe(ROOT)}; other: {other}; {where}"
+    print(head, flush=True)
     found: dict[Cell, list[Pair]] = {cell: [] for cell in wanted}
     path = WORK / "pairs" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,14 +68,6 @@ def run_pairs(against: str, only: str, plan: Plan) -> int:
         print(f"\nstopped\n\n{table(found)}\n", flush=True)
     print(f"{head}\n{path}")
     return 0 if all(pairs and is_met(cell, pairs) for cell, pairs in found.items()) else 1
-
-
-def minutes(wanted: Sequence[Cell], plan: Plan) -> float:
-    """Return about how long it takes."""
-    groups = {(cell.backend, cell.workload) for cell in wanted}
-    num_starts = -(-plan.num_pairs // plan.pairs_per_start)
-    starting = len(groups) * num_starts * (START_SECONDS + 2 * plan.warm_up_seconds)
-    return (starting + len(wanted) * plan.num_pairs * 4 * plan.seconds) / 60
 
 
 def _measure(
@@ -96,7 +87,7 @@ def _measure(
             sources, store = ROOT if side == "this" else tree, WORK / "pairs" / f"store-{side}-{workload.name}"
             shutil.rmtree(store, ignore_errors=True)
             store_with_handlers(workload, sources, store)
-            system = gateway(backend, store=store, tree=sources, label=f"pairs-{side}")
+            system = gateway(backend, store=store, tree=sources, name=f"{backend}-pairs-{side}")
             sides[side] = stack.enter_context(system(workload)).endpoint
             closed_loop(sides[side], WARM_UP_CLIENTS, plan.warm_up_seconds)
         for number in numbers:

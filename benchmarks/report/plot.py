@@ -29,11 +29,12 @@ RAW_LINE = {"forward": ("raw forward passes", "--"), "decode": ("raw, with decod
 
 def draw(results: Results, path: Path, workload: str) -> bool:
     """Write the plot; False if nothing of the workload was measured."""
-    found: dict[str, list[str]] = {
-        system: list(_clients(results, f"{system}/{workload}"))
-        for system in STYLES
-        if _clients(results, f"{system}/{workload}")
-    }
+    found: dict[str, list[str]] = {system: [] for system in STYLES}
+    for task, cell in results.cells():
+        system, _, of_workload = task.partition("/")
+        if system in found and of_workload == workload and cell.isdecimal():
+            found[system].append(cell)
+    found = {system: sorted(cells, key=int) for system, cells in found.items() if cells}
     if not found:
         return False
     figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.6), sharex=True, sharey=True)
@@ -42,7 +43,7 @@ def draw(results: Results, path: Path, workload: str) -> bool:
             _line(axis, results, f"{system}/{workload}", cells, name, system)
         for what, (label, dashes) in RAW_LINE.items():
             limit = results.limit(workload, what)
-            if limit is not None:
+            if limit:
                 axis.axvline(limit[1].median, color=FAINT, linestyle=dashes, linewidth=1.2, label=label)
         axis.set_yscale("log")
         axis.set_title(title, loc="left", fontsize=11, color=INK)
@@ -61,22 +62,16 @@ def draw(results: Results, path: Path, workload: str) -> bool:
         x=0.01, ha="left", fontsize=11, color=INK,
     )  # fmt: skip
     figure.tight_layout(rect=(0, 0.15, 1, 1))
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
     return True
 
 
-def _clients(results: Results, key: str) -> list[str]:
-    return sorted((cell for task, cell in results.cells() if task == key and cell.isdecimal()), key=int)
-
-
 def _line(axis: Axes, results: Results, key: str, cells: Sequence[str], name: str, system: str) -> None:
     label, color, marker, width = STYLES[system]
-    across = [results.series(key, cell, "throughput") for cell in cells]
-    up = [results.series(key, cell, name) for cell in cells]
-    speeds = [each for each in across if each is not None]
-    latencies = [each for each in up if each is not None]
+    speeds, latencies = (
+        [found for cell in cells if (found := results.series(key, cell, figure))] for figure in ("throughput", name)
+    )
     axis.errorbar(
         [each.median for each in speeds],
         [each.median for each in latencies],

@@ -1,4 +1,4 @@
-"""The run in words: a table of every cell, the targets, both as Markdown and JSON."""
+"""A run's report, as Markdown and as JSON: every cell, the limits, the targets."""
 
 import json
 from collections.abc import Sequence
@@ -12,18 +12,12 @@ from benchmarks.suite.results import Results
 from benchmarks.tasks.raw import WHAT
 
 PACKAGES = ("torch", "torchserve", "litserve", "mosec", "uvicorn", "fastapi")
-FAIRNESS = (
-    "every process of every system, raw passes among them, with {allocator} and one thread for each worker, "
-    "except `stock`, which is as it comes"
-)
+FAIRNESS = "every process, raw passes too, with {allocator} and one thread for each worker; `stock` is as it comes"
 
 
 def cell_rows(results: Results) -> list[str]:
-    """Return a row for each cell that the generators measured: median and spread over the repeats."""
-    rows = [
-        "| system | workload | load | requests/s | p50, ms | p99, ms | refused | errors |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    """Return a row for each cell of the closed loop: median and spread over the repeats."""
+    rows = ["| system | workload | load | requests/s | p50, ms | p99, ms | errors |", "|---|---|---|---|---|---|---|"]
     for task, cell in sorted(results.cells(), key=_by_load):
         outcomes = results.outcomes(task, cell)
         system, workload = task.split("/")
@@ -33,9 +27,7 @@ def cell_rows(results: Results) -> list[str]:
             clients = cell.removeprefix("direct-")
             kind = f"{clients} client{'s' if clients != '1' else ''}"
             kind += "" if clients == cell else ", past the gateway"
-            rows.append(f"| {system} | {workload} | {kind} | {' | '.join(map(str, figures))} | | {errors} |")
-        elif "statuses" in outcomes[0]:
-            rows.append(f"| {system} | {workload} | {_open_loop(cell, outcomes)} |")
+            rows.append(f"| {system} | {workload} | {kind} | {' | '.join(map(str, figures))} | {errors} |")
     return rows
 
 
@@ -48,8 +40,8 @@ def raw_rows(results: Results) -> list[str]:
     for task, _ in results.cells():
         if task.startswith("raw/"):
             workload = task.removeprefix("raw/")
-            found = [limit for what in WHAT if (limit := results.limit(workload, what)) is not None]
-            rows.append(f"| {workload} | {' | '.join(f'{images} | {shape}' for shape, images in found)} |")
+            limits = [limit for what in WHAT if (limit := results.limit(workload, what))]
+            rows.append(f"| {workload} | {' | '.join(f'{images} | {shape}' for shape, images in limits)} |")
     return rows
 
 
@@ -63,7 +55,7 @@ def target_rows(found: Sequence[Line]) -> list[str]:
     return rows
 
 
-def write(results: Results, found: Sequence[Line], accuracy: dict[str, Any] | None, minutes: float) -> str:
+def write(results: Results, found: Sequence[Line], accuracy: dict[str, Any] | None) -> str:
     """Leave results.md and results.json beside the cells, and return the Markdown."""
     where = f"{machine(PACKAGES)}; {FAIRNESS.format(allocator=allocator())}"
     generator = [
@@ -84,7 +76,6 @@ def write(results: Results, found: Sequence[Line], accuracy: dict[str, Any] | No
     text = "\n\n".join(parts) + "\n"
     document = {
         "machine": where,
-        "minutes": round(minutes, 1),
         "targets": [{**asdict(line), "is_met": line.is_met} for line in found],
         "accuracy": accuracy,
         "failures": results.failures,
@@ -93,21 +84,6 @@ def write(results: Results, found: Sequence[Line], accuracy: dict[str, Any] | No
     (results.folder / "results.md").write_text(text)
     (results.folder / "results.json").write_text(json.dumps(document, indent=1))
     return text
-
-
-def _open_loop(cell: str, outcomes: Sequence[dict[str, Any]]) -> str:
-    """Return the columns of an open loop: medians are taken by hand, since statuses may be missing in a repeat."""
-    columns = []
-    for figure in ("count", "p50_ms", "p99_ms"):
-        values = sorted(outcome["statuses"].get("200", {figure: 0.0})[figure] for outcome in outcomes)
-        if figure == "count":
-            values = [value / outcomes[0]["seconds"] for value in values]
-        columns.append(f"{values[len(values) // 2]:.4g} ({values[0]:.4g}-{values[-1]:.4g})")
-    refused = sum(outcome["statuses"].get("429", {"count": 0})["count"] for outcome in outcomes)
-    good = sum(outcome["statuses"].get("200", {"count": 0})["count"] for outcome in outcomes)
-    errors = sum(outcome["sent"] for outcome in outcomes) - refused - good
-    percent = int(cell.removeprefix("rate-"))
-    return f"{percent} % of capacity | {' | '.join(columns)} | {refused} | {errors}"
 
 
 def _by_load(place: tuple[str, str]) -> tuple[str, str, int, str]:

@@ -1,10 +1,10 @@
 """The targets, each a sentence that a user would care about, with its figure from one run.
 
-All figures are medians over the repeats, of both sides where two are compared. What an earlier table asked for and
-measurements refuted is in docs/decisions/fair-benchmarks.md.
+All figures are medians over the repeats, of both sides where two are compared. Earlier targets that measurements
+refuted are in docs/decisions/fair-benchmarks.md.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ RACES = (("1", 1.0, 1.0), ("8", 1.0, 1.0), ("64", 0.9, 1.1), ("128", 0.9, 1.1))
 
 @dataclass(frozen=True)
 class Line:
-    """One demand: its figure, its bound and the sense in which it is meant; `figure` None is not measured."""
+    """One target: its figure, None if it was not measured, and its bound."""
 
     number: int
     what: str
@@ -30,13 +30,12 @@ class Line:
     @property
     def is_met(self) -> bool:
         """Tell whether it was measured and reaches its bound."""
-        if self.figure is None:
-            return False
-        return self.figure >= self.bound if self.sense == ">=" else self.figure <= self.bound
+        figure, bound = self.figure, self.bound
+        return figure is not None and (figure >= bound if self.sense == ">=" else figure <= bound)
 
 
 def lines(results: Results, accuracy: dict[str, Any] | None) -> list[Line]:
-    """Return every line; those that tests prove, not measurements, are not among them."""
+    """Return every target that a measurement proves; tests prove the others."""
     return [*_against_peers(results), *_against_limits(results), *_alone(results), *_overloaded(results, accuracy)]
 
 
@@ -123,8 +122,3 @@ def _best_peer(
         return "none", None
     name = best(theirs, key=lambda peer: theirs[peer])
     return name, _ratio(_median(results, f"workers/{workload}", clients, figure), theirs[name])
-
-
-def all_met(found: Sequence[Line]) -> bool:
-    """Tell whether nothing falls short."""
-    return all(line.is_met for line in found)

@@ -19,7 +19,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Mode:
-    """How much of the matrix is measured, how often and for how long."""
+    """Which rows are measured, how often and for how long."""
 
     name: str
     repeats: int
@@ -28,7 +28,6 @@ class Mode:
     warm_up_seconds: float
     raw_seconds: float
     rows: Mapping[Name, Rows]
-    rates: tuple[int, ...]  # percent of the capacity
     edge_clients: tuple[int, ...]
     edge_seconds: float
     overload_seconds: float
@@ -41,7 +40,7 @@ DEFAULT = Mode(
     name="default",
     repeats=5,
     seconds=5,
-    # What is under way when wrk ends does not count: half a batch of each worker, 0.15 s, which is 3 % of 5 s.
+    # wrk does not count the requests that run when it ends: half a batch of each worker, 0.15 s, which is 3 % of 5 s.
     big_seconds=15,
     warm_up_seconds=3,
     raw_seconds=0.8,
@@ -51,7 +50,6 @@ DEFAULT = Mode(
         "small-int8": Rows(("workers",), (64,)),
         "big": Rows(BEST, (64,)),
     },
-    rates=(),
     edge_clients=(1, 8, 64, 256, 512),
     edge_seconds=3,
     overload_seconds=60,
@@ -72,7 +70,6 @@ FULL = replace(
         "small-int8": Rows(("workers",), (64,)),
         "big": Rows(ALL, (1, 8, 64, 128)),
     },
-    rates=(10, 25, 50, 75, 90, 100, 125, 150, 200), edge_clients=(1, 2, 8, 32, 64, 128, 256, 512), edge_seconds=5,
-    overloaded=("workers", "grpc"),
+    edge_clients=(1, 2, 8, 32, 64, 128, 256, 512), edge_seconds=5, overloaded=("workers", "grpc"),
 )  # fmt: skip
 MODES = {mode.name: mode for mode in (QUICK, DEFAULT, FULL)}

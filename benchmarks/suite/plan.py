@@ -14,17 +14,14 @@ from benchmarks.workloads.workload import Name, Workload
 def tasks(mode: Mode, workloads: Mapping[Name, Workload]) -> Sequence[Task]:
     """Return everything that the mode measures, as far as its workload could be built."""
     found: list[Task] = []
-    for name, rows in mode.rows.items():
-        if (workload := workloads.get(name)) is None:
-            continue
+    for name, workload in workloads.items():
+        rows = mode.rows[name]
         seconds = mode.big_seconds if name == "big" else mode.seconds
         if name != "small-int8":
             found.append(raw(workload, mode.raw_seconds * (2 if name == "big" else 1)))
         for system in rows.systems:
-            is_main = name == "small-jpeg"
-            direct = (1,) if is_main and system == "grpc" else ()
-            rates = mode.rates if is_main else ()
-            found.append(serving(system, workload, rows.clients, seconds, mode.warm_up_seconds, rates, direct))
+            direct = (1,) if (system, name) == ("grpc", "small-jpeg") else ()
+            found.append(serving(system, workload, rows.clients, seconds, mode.warm_up_seconds, direct))
     if jpeg := workloads.get("small-jpeg"):
         found += [edge(kind, jpeg, mode.edge_clients, mode.edge_seconds) for kind in ("bare", "gateway")]
         found += [overload(each, jpeg, mode.overload_seconds, mode.seconds) for each in mode.overloaded]

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.environment.folders import PYTHON, ROOT
 from benchmarks.environment.machine import fair_environment
 from benchmarks.environment.processes import free_ports, running, without_settings
-from benchmarks.systems.running import Running, System, endpoint_of, log_of, ready
+from benchmarks.systems.system import Running, System, endpoint_of, log_of, ready
 from benchmarks.systems.torchserve import direct, torchserve
 from benchmarks.workloads.workload import Workload
 
@@ -21,21 +21,18 @@ def gateway(
     *,
     store: Path | None = None,
     options: Mapping[str, str] | None = None,
-    program: str = "service",
     tree: Path = ROOT,
-    label: str = "",
+    name: str = "",
 ) -> System:
-    """Return torchgate as its own defaults have it, apart from `options`, by the sources of a checkout.
+    """Return torchgate with its defaults, apart from `options`, by the sources of a checkout.
 
-    `program` is a module that serves instead of the gateway's own; `store` takes the place of the workload's; `label`
-    tells the logs of two checkouts apart.
+    `store` takes the place of the workload's; `name` is the log's, the backend's if it is not given.
     """
     chosen = dict(options or {})
-    name = "-".join(filter(None, [backend if program == "service" else program, label]))
 
     @contextlib.contextmanager
     def system(workload: Workload) -> Iterator[Running]:
-        served, log = store or workload.store, log_of(name, workload)
+        served, log = store or workload.store, log_of(name or backend, workload)
         env = {**fair_environment(), "PYTHONPATH": str(tree), "TORCHGATE_BACKEND": backend}
         env |= {"TORCHGATE_LOG_LEVEL": "warning"} | chosen
         _check(env, tree)
@@ -49,7 +46,7 @@ def gateway(
                 ports, _ = stack.enter_context(torchserve(served, log_below, {**fair_environment(), **chosen}, tree))
                 env |= {f"TORCHGATE_TORCHSERVE_{each.upper()}_PORT": str(number) for each, number in ports.items()}
                 below = direct(workload, ports["rest"])
-            process = stack.enter_context(running([PYTHON, "-m", program, "serve"], log, env, cwd=tree))
+            process = stack.enter_context(running([PYTHON, "-m", "service", "serve"], log, env, cwd=tree))
             yield ready(Running(endpoint_of(workload, port, "/predict"), process, below), workload, log)
 
     return system

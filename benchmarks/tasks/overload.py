@@ -1,8 +1,9 @@
-"""Twice as much as it can do, for a minute: what a gateway answers, refuses and remembers."""
+"""Twice the capacity for a minute: what a gateway answers, what it refuses, and the memory that it takes."""
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
 
@@ -11,10 +12,11 @@ import psutil
 from benchmarks.load.closed_loop import closed_loop
 from benchmarks.load.open_loop import open_loop
 from benchmarks.systems.peers import systems
-from benchmarks.tasks.serving import CAPACITY_CLIENTS, OBJECTIVE_MS
 from benchmarks.tasks.task import Put, Task
 from benchmarks.workloads.workload import Workload
 
+CAPACITY_CLIENTS = 64  # of the closed loop whose throughput is the capacity
+OBJECTIVE_MS = 250
 OVERLOAD = 2.0
 SAMPLE_SECONDS = 0.25
 RECOVERY_SECONDS = 2.0
@@ -29,7 +31,7 @@ def overload(system: str, workload: Workload, seconds: float, calm_seconds: floa
             closed_loop(endpoint, CAPACITY_CLIENTS, calm_seconds)
             capacity = closed_loop(endpoint, CAPACITY_CLIENTS, calm_seconds)["throughput"]
             hurried = replace(endpoint, headers={**endpoint.headers, "X-Deadline-Ms": str(OBJECTIVE_MS)})
-            with Memory(running.process) as memory:
+            with memory_of(running.process) as num_bytes:
                 outcome = open_loop(hurried, capacity * OVERLOAD, seconds, OBJECTIVE_MS)
             time.sleep(RECOVERY_SECONDS)
             after = closed_loop(endpoint, CAPACITY_CLIENTS, calm_seconds)["throughput"]
@@ -42,7 +44,7 @@ def overload(system: str, workload: Workload, seconds: float, calm_seconds: floa
             "refused": refused["count"],
             "refused_p99_ms": refused["p99_ms"],
             "other_errors": sum(each["count"] for status, each in answers.items() if status not in ("200", "429")),
-            "memory_growth": growth(memory.gateway_bytes),
+            "memory_growth": growth(num_bytes),
             "speed_after": after / capacity,
         }
         put("overload", {**figures, "outcome": outcome})
@@ -50,29 +52,25 @@ def overload(system: str, workload: Workload, seconds: float, calm_seconds: floa
     return Task(f"overload-{system}/{workload.name}", ("overload",), run)
 
 
-class Memory:
-    """Samples the gateway's memory while it is entered."""
+@contextmanager
+def memory_of(process: psutil.Process) -> Iterator[list[int]]:
+    """Collect samples of the process' resident bytes while entered."""
+    over, num_bytes = threading.Event(), list[int]()
 
-    def __init__(self, process: psutil.Process) -> None:
-        self._process = process
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sample)
-        self.gateway_bytes: list[int] = []
+    def sample() -> None:
+        while not over.wait(SAMPLE_SECONDS):
+            num_bytes.append(process.memory_info().rss)
 
-    def _sample(self) -> None:
-        while not self._over.wait(SAMPLE_SECONDS):
-            self.gateway_bytes.append(self._process.memory_info().rss)
-
-    def __enter__(self) -> "Memory":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield num_bytes
+    finally:
+        over.set()
+        thread.join()
 
 
 def growth(samples: Sequence[int]) -> float:
-    """Return by what factor the last quarter lies above the second one, in medians; the first is start-up."""
+    """Return the median of the last quarter over that of the second one; the first one is start-up."""
     quarter = max(len(samples) // 4, 1)
     return median(samples[-quarter:]) / median(samples[quarter : 2 * quarter] or samples)

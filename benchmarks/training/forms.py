@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.training.compiler import missing_compiler
+from benchmarks.training.operators import missing_compiler
 from benchmarks.training.table import Figure, Row, Table
 from benchmarks.training.timing import ON_CPU, in_turns
 from training.evaluation.threads import one_thread

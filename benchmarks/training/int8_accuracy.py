@@ -12,7 +12,7 @@ import subprocess
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
@@ -50,22 +50,19 @@ class Difference:
     num_lost: int
 
 
-def measure_quantized(seeds: Sequence[int] = SEEDS, *, quick: bool = False) -> str:
-    """Train what is not there, print and keep the table, and return it.
+def measure_quantized() -> None:
+    """Train what is not there; print and keep the table.
 
     Raises Unavailable if the runs of the seeds are not there any more.
     """
-    right = [answers(seed, quick=quick) for seed in seeds]
-    found = [difference(right, *pair) for pair in PAIRS] if len(seeds) > 1 else []
-    folder = WORK / "quantized"
-    text = markdown(seeds, right, found)
-    (folder / "quantized.md").write_text(text + "\n")
-    (folder / "quantized.json").write_text(json.dumps([asdict(each) for each in found], indent=1))
-    print(f"{text}\ntable and JSON: {folder}")
-    return text
+    right = [answers(seed) for seed in SEEDS]
+    text = markdown(SEEDS, right, [difference(right, *pair) for pair in PAIRS])
+    path = WORK / "quantized" / "quantized.md"
+    path.write_text(text + "\n")
+    print(f"{text}\ntable: {path}")
 
 
-def answers(seed: int, *, quick: bool) -> dict[str, Right]:
+def answers(seed: int) -> dict[str, Right]:
     """Return which test images each variant gets right, bool [N], after quantization-aware training of that seed."""
     # Torch is not needed to print the command line's help.
     from training.artifacts import Run  # noqa: PLC0415
@@ -73,14 +70,14 @@ def answers(seed: int, *, quick: bool) -> dict[str, Right]:
     from training.evaluation.evaluate import predict  # noqa: PLC0415
     from training.int8.quantize import load_variant  # noqa: PLC0415
 
-    folder = WORK / "quantized" / ("quick" if quick else f"seed-{seed}")
+    folder = WORK / "quantized" / f"seed-{seed}"
     run = Run(folder)
     if not run.qat.weights_card.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(run_of(trained(seed, quick=quick)), folder)
+        shutil.copytree(run_of(trained(seed, quick=False)), folder)
         print(f"quantization-aware training, seed {seed}", flush=True)
         command = [str(PYTHON), "-m", "training", "quantize", "--run", str(folder), "--qat"]
-        subprocess.run([*command, *(["--qat-epochs", "1"] if quick else [])], cwd=ROOT, check=True)
+        subprocess.run(command, cwd=ROOT, check=True)
     images, labels = load_split(run, "test")
     expected = labels.numpy()
     return {name: predict(load_variant(run, name), images).argmax(axis=1) == expected for name in VARIANTS}
@@ -118,16 +115,12 @@ def paired_interval(num_gained: int, num_lost: int, num_images: int) -> tuple[fl
 def markdown(seeds: Sequence[int], right: Sequence[dict[str, Right]], found: Sequence[Difference]) -> str:
     """Return accuracies by seed, then the differences."""
     means = [[float(each[name].mean()) for name in VARIANTS] for each in right]
-    rows = dict(zip(map(str, seeds), means, strict=True)) | {
-        "mean": [mean(column) for column in zip(*means, strict=True)]
-    }
+    rows = dict(zip(map(str, seeds), means, strict=True))
+    rows["mean"] = [mean(column) for column in zip(*means, strict=True)]
     lines = [f"| seed | {' | '.join(VARIANTS)} |", f"|---|{'---|' * len(VARIANTS)}"]
     lines += [f"| {name} | {' | '.join(f'{100 * value:.2f} %' for value in values)} |" for name, values in rows.items()]
-    lines += [
-        "",
-        "| points of accuracy | mean | 95 % over seeds | 95 % over images | gained, lost |",
-        "|---|---|---|---|---|",
-    ]
+    lines += ["", "| points of accuracy | mean | 95 % over seeds | 95 % over images | gained, lost |"]
+    lines.append("|---|---|---|---|---|")
     for each in found:
         seeds_found = "{mean:+.2f} | {low:+.2f} to {high:+.2f}".format(**each.over_seeds)
         images = f"{each.images_low:+.2f} to {each.images_high:+.2f} | {each.num_gained}, {each.num_lost}"

@@ -1,5 +1,8 @@
 """The tables of single operations: how they are written, compiled, chosen, and where their memory lies."""
 
+import math
+import os
+import shutil
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -7,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.training.compiler import missing_compiler
-from benchmarks.training.kernels import gelu_chain, pairwise_by_broadcasting, pairwise_by_loops, square_chain
 from benchmarks.training.table import Figure, Row, Table
 from benchmarks.training.timing import ON_CPU, ON_GPU, in_turns
 
@@ -18,6 +19,38 @@ PUBLISHED_CHAIN = "published chain, 5"
 CHAIN_SIZES = (1_000, 10_000, 100_000, 1_000_000)
 COPY_BYTES = (4 << 20, 64 << 20)
 CONVOLUTIONS = {"56 x 56": (32, 64, 56), "14 x 14": (32, 256, 14)}  # batch, channels, side
+
+
+def pairwise_by_loops(first: Tensor, second: Tensor) -> Tensor:
+    """Return the Euclidean distances [N, M] of points [N, D] and [M, D], one pair at a time."""
+    distances = torch.empty(len(first), len(second))
+    for row in range(len(first)):
+        for column in range(len(second)):
+            distances[row, column] = (first[row] - second[column]).square().sum().sqrt()
+    return distances
+
+
+def pairwise_by_broadcasting(first: Tensor, second: Tensor) -> Tensor:
+    """Return the same from one difference [N, M, D]."""
+    return (first[:, None] - second[None]).square().sum(dim=2).sqrt()
+
+
+def square_chain(x: Tensor) -> Tensor:
+    """Return x squared ten times over: ten element-wise operations, the published chain."""
+    for _ in range(10):
+        x = x * x
+    return x
+
+
+def gelu_chain(x: Tensor) -> Tensor:
+    """Return GELU in its tanh form (Hendrycks and Gimpel 2016, arXiv 1606.08415): nine element-wise operations."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+def missing_compiler() -> str:
+    """Return why torch.compile cannot be measured here; nothing where it can."""
+    compiler = os.environ.get("CXX", "g++")
+    return "" if shutil.which(compiler) else f"no C++ compiler ({compiler}) here"
 
 
 def pairwise(seconds: float) -> Table:
@@ -92,47 +125,42 @@ def chain(seconds: float) -> Table:
 
 def convolution(seconds: float) -> Table:
     """Measure cuDNN's search for the fastest algorithm."""
-    rows: dict[str, Row] = {"cudnn.benchmark off": NO_GPU, "cudnn.benchmark on": NO_GPU}
-    if torch.cuda.is_available():
-        measured: dict[str, dict[str, Figure]] = {name: {} for name in rows}
-        for column, (batch, channels, side) in CONVOLUTIONS.items():
-            layer = nn.Conv2d(channels, channels, kernel_size=3, padding=1).cuda()
-            x = torch.randn(batch, channels, side, side, device="cuda")
-            for name, searches in (("cudnn.benchmark off", False), ("cudnn.benchmark on", True)):
-                with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, benchmark=searches):
-                    measured[name][column] = in_turns({name: partial(layer, x)}, seconds, 1e3, on_gpu=True)[name]
-        rows = dict(measured)
+    ways = {"cudnn.benchmark off": False, "cudnn.benchmark on": True}
+    rows: dict[str, dict[str, Figure]] = {name: {} for name in ways}
+    for column, (batch, channels, side) in CONVOLUTIONS.items() if torch.cuda.is_available() else ():
+        layer = nn.Conv2d(channels, channels, kernel_size=3, padding=1).cuda()
+        x = torch.randn(batch, channels, side, side, device="cuda")
+        for name, searches in ways.items():
+            with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, benchmark=searches):
+                rows[name] |= {column: in_turns({name: partial(layer, x)}, seconds, 1e3, on_gpu=True)[name]}
     return Table(
         name="convolution",
         title="Convolution with and without cudnn.benchmark",
         note=f"3 x 3, float32, batch of 32: 64 channels of 56 x 56, and 256 of 14 x 14. {ON_GPU}",
         unit="ms",
         columns=tuple(CONVOLUTIONS),
-        rows=rows,
+        rows={name: row or NO_GPU for name, row in rows.items()},
     )
 
 
 def copies(seconds: float) -> Table:
     """Measure copies to the GPU from memory that the kernel may swap out, and from memory that it may not."""
-    columns = tuple(f"{size >> 20} MiB" for size in COPY_BYTES)
-    rows: dict[str, Row] = {"pageable": NO_GPU, "pinned": NO_GPU}
-    if torch.cuda.is_available():
-        measured: dict[str, dict[str, Figure]] = {name: {} for name in rows}
-        for size, column in zip(COPY_BYTES, columns, strict=True):
-            pageable = torch.zeros(size, dtype=torch.uint8)
-            target = torch.zeros(size, dtype=torch.uint8, device="cuda")
-            calls: dict[str, Callable[[], Any]] = {
-                "pageable": partial(target.copy_, pageable),
-                "pinned": partial(target.copy_, pageable.pin_memory(), non_blocking=True),
-            }
-            for name, figure in in_turns(calls, seconds, 1e3, on_gpu=True).items():
-                measured[name][column] = figure
-        rows = dict(measured)
+    columns = {f"{size >> 20} MiB": size for size in COPY_BYTES}
+    rows: dict[str, dict[str, Figure]] = {"pageable": {}, "pinned": {}}
+    for column, size in columns.items() if torch.cuda.is_available() else ():
+        pageable = torch.zeros(size, dtype=torch.uint8)
+        target = torch.zeros(size, dtype=torch.uint8, device="cuda")
+        calls: dict[str, Callable[[], Any]] = {
+            "pageable": partial(target.copy_, pageable),
+            "pinned": partial(target.copy_, pageable.pin_memory(), non_blocking=True),
+        }
+        for name, figure in in_turns(calls, seconds, 1e3, on_gpu=True).items():
+            rows[name][column] = figure
     return Table(
         name="copies",
         title="Copies to the GPU from pageable and from pinned memory",
         note=ON_GPU,
         unit="ms",
-        columns=columns,
-        rows=rows,
+        columns=tuple(columns),
+        rows={name: row or NO_GPU for name, row in rows.items()},
     )

@@ -9,7 +9,6 @@ from typing import Literal
 
 from benchmarks.environment.folders import PUBLISHED, WORK
 from benchmarks.environment.machine import machine
-from benchmarks.training.draw import draw
 from benchmarks.training.forms import network_forms
 from benchmarks.training.modes import MODES, TABLES, TableName
 from benchmarks.training.operators import chain, convolution, copies, pairwise
@@ -40,21 +39,16 @@ def run_training(name: str, only: TableName | Literal[""], *, publish: bool, fol
     paths = (folder / "tables" / f"{each}.json" for each in TABLES)
     found |= {path.stem: read_table(path.read_text()) for path in paths if path.exists()}
     tables = [found[each] for each in TABLES if each in found]
-    parts = [
-        f"# Training benchmarks\n\n{where}. Mode {name}.",
-        *(t.markdown() for t in tables),
-    ]
-    text = "\n\n".join(parts) + "\n"
+    head = f"# Training benchmarks\n\n{where}. Mode {name}."
+    text = "\n\n".join([head, *(table.markdown() for table in tables)]) + "\n"
     (folder / "training.md").write_text(text)
     document = {"machine": where, "mode": name, "tables": [asdict(table) for table in tables]}
     (folder / "training.json").write_text(json.dumps(document, indent=1, allow_nan=False))
-    for table in tables:
-        draw(table, folder / f"training-{table.name}.png")
-    print(f"\n{text}\ntables, JSON and plots: {folder}")
+    print(f"\n{text}\ntables and JSON: {folder}")
     if publish:
         PUBLISHED.mkdir(exist_ok=True)
-        for path in (*folder.glob("training*.png"), folder / "training.md", folder / "training.json"):
-            shutil.copy(path, PUBLISHED / path.name)
+        for file in ("training.md", "training.json"):
+            shutil.copy(folder / file, PUBLISHED / file)
         print(f"published: {PUBLISHED}")
 
 

@@ -35,8 +35,9 @@ def strategies(folder: Path, preset: str, num_epochs: int) -> Table:
     prepared = folder / "prepared"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    done = _training("prepare", "--preset", preset, "--runs", str(prepared))
-    run = Path(re.findall(r"^run: (.*)$", done, re.MULTILINE)[-1])
+    command = [sys.executable, "-m", "training", "prepare", "--preset", preset, "--runs", str(prepared)]
+    done = subprocess.run(command, cwd=ROOT, env=_environment(), check=True, capture_output=True, text=True)
+    run = Path(re.findall(r"^run: (.*)$", done.stdout, re.MULTILINE)[-1])
     rows: dict[str, Row] = {}
     for strategy, num_processes in STRATEGIES:
         name = f"{strategy}, {num_processes} process{'es' if num_processes > 1 else ''}"
@@ -90,11 +91,6 @@ def last_words(log: str) -> str:
     errors = [line for line in lines if re.match(r"(\w*[Ee]rror\b|error:)", line)]
     words = (errors or lines or [""])[-1]
     return words.removeprefix("error: ").replace("|", "/")
-
-
-def _training(*arguments: str) -> str:
-    command = [sys.executable, "-m", "training", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=_environment(), check=True, capture_output=True, text=True).stdout
 
 
 def _environment() -> dict[str, str]:

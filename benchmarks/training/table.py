@@ -1,4 +1,4 @@
-"""What a table holds, as Markdown for people and as JSON to be drawn or read later."""
+"""A table of figures, as Markdown for people and as JSON to be read later."""
 
 import json
 from collections.abc import Mapping
@@ -21,11 +21,8 @@ class Figure:
         return cls(value, value, value)
 
     def __str__(self) -> str:
-        return (
-            _short(self.median)
-            if self.low == self.high
-            else f"{_short(self.median)} ({_short(self.low)}-{_short(self.high)})"
-        )
+        spread = "" if self.low == self.high else f" ({_short(self.low)}-{_short(self.high)})"
+        return _short(self.median) + spread
 
 
 Row = dict[str, Figure] | str

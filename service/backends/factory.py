@@ -11,7 +11,7 @@ from service.config.settings import Settings
 from service.domain.backend import Backend, ModelControl, Target
 from service.telemetry.metrics import Metrics
 
-# TorchServe kills a worker that passes its response timeout. The gateway gives up first, and says so.
+# TorchServe kills a worker that passes its response timeout. The gateway gives up before that.
 RESPONSE_TIMEOUT_MARGIN_SECONDS = 30
 
 
@@ -22,7 +22,7 @@ def create_backend(settings: Settings, metrics: Metrics) -> tuple[Backend, Model
         return embedded, embedded
     host = settings.torchserve_host
     control = TorchServeControl(
-        f"http://{settings.torchserve_host}:{settings.torchserve_management_port}",
+        f"http://{host}:{settings.torchserve_management_port}",
         load_timeout_seconds=settings.load_timeout_seconds,
         response_timeout_seconds=settings.backend_timeout_ms // 1000 + RESPONSE_TIMEOUT_MARGIN_SECONDS,
     )

@@ -23,31 +23,25 @@ OPTIONS_KEY = "options"
 MAX_CACHED = 256  # nearly every batch has one of a few options and numbers of items
 
 
-def pack_options(options: BatchOptions) -> bytes:
-    """Return the JSON that goes under the key `options`."""
-    return _packed(options.top_k, options.probabilities, options.profile)
+def packed_fields(items: Sequence[bytes], options: BatchOptions) -> list[tuple[str, bytes]]:
+    """Return names and contents of a packed request's fields; the contents of items are not copied."""
+    packed = _packed_options(options.top_k, options.probabilities, options.profile)
+    return [*zip(_item_keys(len(items)), items, strict=True), (OPTIONS_KEY, packed)]
 
 
 @lru_cache(MAX_CACHED)
-def _packed(top_k: int, probabilities: bool, profile: ProfileKind | None) -> bytes:
-    packed: dict[str, Any] = {"top_k": top_k, "probabilities": probabilities}
-    if profile is not None:
-        packed["profile"] = profile
-    return json.dumps(packed).encode()
+def _packed_options(top_k: int, probabilities: bool, profile: ProfileKind | None) -> bytes:
+    profiled = {} if profile is None else {"profile": profile}
+    return json.dumps({"top_k": top_k, "probabilities": probabilities, **profiled}).encode()
 
 
 @lru_cache(MAX_CACHED)
-def item_keys(num_items: int) -> Sequence[str]:
-    """Return the keys under which items travel: "0", "1", ..."""
+def _item_keys(num_items: int) -> Sequence[str]:
     return tuple(str(index) for index in range(num_items))
 
 
 def parse_answer(body: bytes) -> BatchAnswer:
-    """Return the handler's answer to a packed request.
-
-    Raises:
-        BackendFailed: the body is not such an answer.
-    """
+    """Return the handler's answer to a packed request; BackendFailed if the body is not one."""
     try:
         document = json.loads(body)
         timings = document["timings_ms"]

@@ -39,25 +39,19 @@ class Score:
     threshold: float
 
 
-class Drift:
-    """Compares answers with the reference."""
-
-    def __init__(self, reference: Reference, limits: DriftLimits) -> None:
-        self._reference = reference
-        self._limits = limits
-
-    def scores(self, class_counts: Sequence[int], confidence_counts: Sequence[int]) -> tuple[Score, Score]:
-        """Return both scores of a window; the confidences are counted between the reference's edges."""
-        reference = self._reference
-        num_items, num_reference = sum(class_counts), reference.num_items
-        index = population_stability_index(class_counts, reference.class_counts)
-        index_noise = index_reached_by_noise(num_items, num_reference, len(class_counts))
-        distance = kolmogorov_smirnov(confidence_counts, reference.confidence_counts)
-        distance_noise = distance_reached_by_noise(num_items, num_reference)
-        return (
-            Score("class", index, max(self._limits.class_threshold, index_noise)),
-            Score("confidence", distance, max(self._limits.confidence_threshold, distance_noise)),
-        )
+def drift_scores(
+    reference: Reference, limits: DriftLimits, class_counts: Sequence[int], confidence_counts: Sequence[int]
+) -> tuple[Score, Score]:
+    """Return both scores of a window; the confidences are counted between the reference's edges."""
+    num_items, num_reference = sum(class_counts), reference.num_items
+    index = population_stability_index(class_counts, reference.class_counts)
+    index_noise = index_reached_by_noise(num_items, num_reference, len(class_counts))
+    distance = kolmogorov_smirnov(confidence_counts, reference.confidence_counts)
+    distance_noise = distance_reached_by_noise(num_items, num_reference)
+    return (
+        Score("class", index, max(limits.class_threshold, index_noise)),
+        Score("confidence", distance, max(limits.confidence_threshold, distance_noise)),
+    )
 
 
 def population_stability_index(counts: Sequence[float], reference_counts: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ from typing import Literal
 from service.domain.backend import BatchAnswer, ItemResult, Ranking, Target
 from service.domain.contract import Contract
 from service.monitoring.answer_window import NUM_BLOCKS, AnswerWindow, TopClass
-from service.monitoring.drift import Drift, DriftLimits, Score
+from service.monitoring.drift import DriftLimits, Score, drift_scores
 from service.telemetry.version_metrics import DriftMetrics
 
 logger = logging.getLogger(__name__)
@@ -27,27 +27,25 @@ class DriftMonitor:
     """Counts a version's answers, shadow traffic included, and compares the last ones with its contract's reference."""
 
     def __init__(self, target: Target, contract: Contract, limits: DriftLimits, metrics: DriftMetrics) -> None:
-        reference = contract.reference
         self._target = target
         self._num_classes = len(contract.classes)
         self._metrics = metrics
-        self._drift = None if reference is None else Drift(reference, limits)
+        self._reference = reference = contract.reference
+        self._limits = limits
         self._least_items = limits.window_items // NUM_BLOCKS * LEAST_BLOCKS
         self._uncounted: list[Sequence[ItemResult]] = []
-        self._timer: asyncio.TimerHandle | None = None
         self._is_drifting = False
         self.window = AnswerWindow(len(contract.classes), reference.edges if reference else (), limits.window_items)
         self.scores: tuple[Score, ...] = ()  # none before there are enough answers
 
     def take(self, answer: BatchAnswer) -> None:
         """Record a batch's answers; they are counted a moment later."""
+        if not self._uncounted:
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self.count)
         self._uncounted.append(answer.results)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self.count)
 
     def count(self) -> None:
         """Count the recorded answers now."""
-        self._stop_timer()
         uncounted, self._uncounted = self._uncounted, []
         best: list[TopClass] = [
             result.top_k[0] for results in uncounted for result in results if isinstance(result, Ranking)
@@ -60,8 +58,7 @@ class DriftMonitor:
                 self._compare()
 
     def close(self) -> None:
-        """Stop counting."""
-        self._stop_timer()
+        """Forget the recorded answers."""
         self._uncounted = []
 
     @property
@@ -74,7 +71,7 @@ class DriftMonitor:
     @property
     def reason(self) -> str:
         """Return why there is no score, or nothing if there is one."""
-        if self._drift is None:
+        if self._reference is None:
             return "the contract has no reference to compare with"
         if not self.scores:
             num_items = self.window.num_items + self.window.num_filling
@@ -84,9 +81,9 @@ class DriftMonitor:
     def _compare(self) -> None:
         window = self.window
         self._metrics.window_items.set(window.num_items)
-        if self._drift is None or window.num_items < self._least_items:
+        if self._reference is None or window.num_items < self._least_items:
             return
-        self.scores = self._drift.scores(window.class_counts, window.confidence_counts)
+        self.scores = drift_scores(self._reference, self._limits, window.class_counts, window.confidence_counts)
         for score in self.scores:
             self._metrics.show_drift(score.kind, score.value, score.threshold)
         was_drifting = self._is_drifting
@@ -97,8 +94,3 @@ class DriftMonitor:
             level = logging.WARNING if self._is_drifting else logging.INFO
             change = "drifts" if self._is_drifting else "drifts no more"
             logger.log(level, "%s %s: %s, over the last %d images", self._target, change, said, window.num_items)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -64,11 +64,7 @@ class PredictionIds:
         return (payload + self._signature(payload)).hex()
 
     def read(self, text: str) -> PredictionId:
-        """Return the content of an id.
-
-        Raises:
-            PredictionIdInvalid: it was not signed with this key.
-        """
+        """Return the content of an id; PredictionIdInvalid if it was not signed with this key."""
         try:
             signed = bytes.fromhex(text[:LONGEST_ID])
         except ValueError as error:

@@ -11,9 +11,8 @@ from torch.nn import functional as F
 
 from benchmarks.environment.folders import ROOT
 from benchmarks.training import forms, operators, peak, strategies
-from benchmarks.training.draw import draw
 from benchmarks.training.forms import network_forms
-from benchmarks.training.kernels import gelu_chain, pairwise_by_broadcasting, pairwise_by_loops, square_chain
+from benchmarks.training.operators import gelu_chain, pairwise_by_broadcasting, pairwise_by_loops, square_chain
 from benchmarks.training.report import run_training
 from benchmarks.training.strategies import last_words
 from benchmarks.training.table import Figure, Table, read_table, write_table
@@ -71,13 +70,6 @@ def test_a_table_survives_its_file_and_says_what_is_missing(tmp_path: Path) -> N
     assert TABLE.median("absent", "small") is None
 
 
-def test_pictures_are_drawn_of_what_was_measured(tmp_path: Path) -> None:
-    assert draw(TABLE, tmp_path / "toy.png")
-    assert (tmp_path / "toy.png").stat().st_size > 5000
-    assert not draw(Table("none", "None", "", "ms", ("x",), {"gone": "no GPU"}), tmp_path / "none.png")
-    assert not (tmp_path / "none.png").exists()
-
-
 def test_one_table_is_measured_again_and_the_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,7 +88,6 @@ def test_one_table_is_measured_again_and_the_others_are_kept(
     tables = json.loads((published / "training.json").read_text())["tables"]
     assert [each["name"] for each in tables] == ["pairwise", "copies"]
     assert tables[0]["rows"]["broadcasting"]["published"]["median"] == 0.322
-    assert (published / "training-pairwise.png").exists()
     # Published from another clone, where nothing else was measured: the others stay, if they are of such a machine.
     run_training("quick", "convolution", publish=True, folder=tmp_path / "another")
     document = json.loads((published / "training.json").read_text())

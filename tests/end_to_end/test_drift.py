@@ -16,7 +16,7 @@ from PIL import Image, ImageFilter
 from service.config.settings import Settings
 from service.domain.contract import Reference
 from service.monitoring.answer_window import AnswerWindow, TopClass
-from service.monitoring.drift import Drift, DriftLimits
+from service.monitoring.drift import DriftLimits, drift_scores
 from service.persistence.model_store import open_archive, read_catalog
 from tests.digits import inverted, png
 from tests.gateway import GatewayProcess
@@ -95,7 +95,7 @@ def scores_of(answers: Sequence[TopClass], reference: Reference) -> dict[str, tu
     )
     window = AnswerWindow(10, reference.edges, len(answers))
     assert window.add(answers)
-    found = Drift(reference, limits).scores(window.class_counts, window.confidence_counts)
+    found = drift_scores(reference, limits, window.class_counts, window.confidence_counts)
     return {score.kind: (score.value, score.threshold) for score in found}
 
 

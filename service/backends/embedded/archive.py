@@ -1,14 +1,13 @@
 """Unpacks an archive into a folder, trusting nothing that it says of itself."""
 
 import errno
-import json
 import stat
 import threading
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AliasPath, BaseModel, Field
 
 from service.domain.archive import StoreError
 from service.domain.backend import Target
@@ -23,18 +22,15 @@ SMALL_BYTES = 16 * MEBIBYTE  # which no ratio makes harmful
 MAX_MANIFEST_BYTES = MEBIBYTE
 MAX_NAME_BYTES = 200
 COPY_BYTES = MEBIBYTE
+HANDLER = r"^[A-Za-z_][A-Za-z0-9_]*(\.py)?(:[A-Za-z_][A-Za-z0-9_]*)?$"
 ENCRYPTED = 0x1
 COMPRESSIONS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
 
-class _Model(BaseModel):
-    name: str = Field(alias="modelName")
-    version: str = Field(alias="modelVersion")
-    handler: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.py)?(:[A-Za-z_][A-Za-z0-9_]*)?$")
-
-
 class _Manifest(BaseModel):
-    model: _Model
+    name: str = Field(validation_alias=AliasPath("model", "modelName"))
+    version: str = Field(validation_alias=AliasPath("model", "modelVersion"))
+    handler: str = Field(validation_alias=AliasPath("model", "handler"), pattern=HANDLER)
 
 
 @dataclass(frozen=True)
@@ -134,8 +130,8 @@ def _handler(archive: zipfile.ZipFile, members: list[tuple[zipfile.ZipInfo, Pure
     if places[MANIFEST].file_size > MAX_MANIFEST_BYTES:
         raise StoreError(f"its {MANIFEST} is larger than {MAX_MANIFEST_BYTES} bytes")
     try:
-        model = _Manifest.model_validate(json.loads(archive.read(places[MANIFEST]))).model
-    except (ValueError, ValidationError) as error:
+        model = _Manifest.model_validate_json(archive.read(places[MANIFEST]))
+    except ValueError as error:
         raise StoreError(f"{MANIFEST}: {error}") from error
     if Target(model.name, model.version) != target:
         raise StoreError(f"it holds {model.name} {model.version}, not {target}")

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import shutil
 import sys
@@ -18,8 +17,8 @@ from service.backends.embedded.folder import PrivateFolder, sweep
 from service.backends.embedded.process import Launcher
 from service.backends.embedded.spare import Spares
 from service.backends.embedded.worker import ExitCause
-from service.backends.embedded.worker_pool import DRAIN_SECONDS, MemoryLimit, WorkerPool
-from service.backends.packed_request import OPTIONS_KEY, item_keys, pack_options, parse_answer
+from service.backends.embedded.worker_pool import DRAIN_SECONDS, WorkerPool
+from service.backends.packed_request import packed_fields, parse_answer
 from service.config.settings import Settings
 from service.domain.archive import StoreError
 from service.domain.backend import BatchAnswer, BatchOptions, Target, VersionStatus
@@ -50,7 +49,7 @@ class EmbeddedBackend:
 
         A second one for each worker would delay urgent images, and keep no worker busier.
         """
-        return num_workers + math.ceil(num_workers / 2)
+        return num_workers + (num_workers + 1) // 2
 
     async def start(self) -> None:
         """Start the task that watches the workers; delete the folders of gateways that were killed."""
@@ -67,8 +66,7 @@ class EmbeddedBackend:
 
         A timeout of a batch that waited behind another leaves its worker alone.
         """
-        fields = [*zip(item_keys(len(items)), items, strict=True), (OPTIONS_KEY, pack_options(options))]
-        answer = await self._pool(target).ask(fields, options.headers, timeout_seconds)
+        answer = await self._pool(target).ask(packed_fields(items, options), options.headers, timeout_seconds)
         if answer.code != 200:
             raise BackendFailed(f"{answer.code}: {answer.message}")
         if answer.status != 200:
@@ -83,14 +81,23 @@ class EmbeddedBackend:
         """Unpack the archive `file` of the model store and wait until `num_workers` workers have loaded it."""
         if target in self._pools or target in self._loading:
             raise BackendFailed(f"{target} is already registered")
-        self._loading.add(target)
+        limit_seconds = self._settings.load_timeout_seconds
         self._num_loads += 1
+        folder = self._folder.path() / str(self._num_loads)
+        self._loading.add(target)
         try:
-            async with asyncio.timeout(self._settings.load_timeout_seconds):
-                folder = self._new_folder(str(self._num_loads))
-                await self._load_from(self._settings.model_store / file, folder, target, num_workers)
-        except TimeoutError as error:
-            raise BackendTimeout(round(self._settings.load_timeout_seconds * 1000)) from error
+            async with asyncio.timeout(limit_seconds):
+                archive = await self._unpack(self._settings.model_store / file, folder, target)
+                pool = WorkerPool(target, archive, self._spares, self._settings, self._on_restart)
+                self._pools[target] = pool
+                await pool.resize(num_workers)
+        except BaseException as error:  # a failure leaves nothing behind
+            if failed := self._pools.pop(target, None):
+                await failed.close(0)
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            if isinstance(error, TimeoutError):
+                raise BackendTimeout(round(limit_seconds * 1000)) from error
+            raise
         finally:
             self._loading.discard(target)
         self._refill()
@@ -100,7 +107,7 @@ class EmbeddedBackend:
         pool = self._pool(target)
         del self._pools[target]
         await pool.close(DRAIN_SECONDS)
-        await asyncio.to_thread(shutil.rmtree, pool.folder, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, pool.archive.folder, ignore_errors=True)
 
     async def scale(self, target: Target, num_workers: int) -> None:
         """Set the number of workers of a version and wait until they run."""
@@ -130,29 +137,6 @@ class EmbeddedBackend:
         if pool is None:
             raise BackendUnavailable(f"{target} is not loaded")
         return pool
-
-    def _new_folder(self, name: str) -> Path:
-        try:
-            return self._folder.path() / name
-        except OSError as error:
-            raise BackendFailed(f"there is no room for the workers' files: {error}") from error
-
-    async def _load_from(self, path: Path, folder: Path, target: Target, num_workers: int) -> None:
-        """Unpack and start; a failure leaves nothing behind."""
-        pool: WorkerPool | None = None
-        try:
-            archive = await self._unpack(path, folder, target)
-            memory = MemoryLimit(self._settings.worker_max_bytes)
-            limit = self._settings.load_timeout_seconds
-            pool = WorkerPool(target, archive, self._spares, memory, limit, self._on_restart)
-            self._pools[target] = pool
-            await pool.resize(num_workers)
-        except BaseException:
-            if pool is not None:
-                self._pools.pop(target, None)
-                await pool.close(0)
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-            raise
 
     async def _unpack(self, path: Path, folder: Path, target: Target) -> Unpacked:
         """Unpack on a thread; a cancelled load stops the thread and waits for it."""

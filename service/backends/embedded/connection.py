@@ -30,18 +30,18 @@ class Connection:
         self._received = bytearray()
         self._unsent: deque[bytes | memoryview] = deque()
         self._waits_for_room = False
-        self._open = False
+        self.is_open = False
 
     def start(self) -> None:
         """Begin to read."""
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        self._open = True
+        self.is_open = True
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._readable)
 
     def send(self, pieces: Sequence[bytes]) -> None:
         """Send `pieces` as one command, now or as soon as the worker reads."""
-        if not self._open:
+        if not self.is_open:
             return  # its end has been reported
         self._unsent.extend(pieces)
         if len(self._unsent) == len(pieces):
@@ -49,8 +49,8 @@ class Connection:
 
     def close(self) -> None:
         """Close the socket; no callback is called any more."""
-        if self._open:
-            self._open = False
+        if self.is_open:
+            self.is_open = False
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._socket.fileno())
             loop.remove_writer(self._socket.fileno())
@@ -61,7 +61,11 @@ class Connection:
         loop, descriptor = asyncio.get_running_loop(), self._socket.fileno()
         try:
             while self._unsent:
-                self._sent(self._socket.sendmsg(list(islice(self._unsent, MOST_PIECES_AT_ONCE))))
+                num_bytes = self._socket.sendmsg(list(islice(self._unsent, MOST_PIECES_AT_ONCE)))
+                while self._unsent and num_bytes >= len(self._unsent[0]):
+                    num_bytes -= len(self._unsent.popleft())
+                if num_bytes:
+                    self._unsent[0] = memoryview(self._unsent[0])[num_bytes:]
         except (BlockingIOError, InterruptedError):
             loop.add_writer(descriptor, self._writable)
             self._waits_for_room = True
@@ -72,15 +76,9 @@ class Connection:
             loop.remove_writer(descriptor)
             self._waits_for_room = False
 
-    def _sent(self, num_bytes: int) -> None:
-        while self._unsent and num_bytes >= len(self._unsent[0]):
-            num_bytes -= len(self._unsent.popleft())
-        if num_bytes:
-            self._unsent[0] = memoryview(self._unsent[0])[num_bytes:]
-
     def read_now(self) -> None:
         """Read all that has arrived, without waiting for the event loop."""
-        while self._open and self._readable():
+        while self.is_open and self._readable():
             pass
 
     def _readable(self) -> bool:
@@ -94,11 +92,11 @@ class Connection:
         self._received += data
         wrong = ""
         try:
-            while self._open and (answer := take_answer(self._received)) is not None:
+            while self.is_open and (answer := take_answer(self._received)) is not None:
                 self._on_answer(answer)
         except WireError as error:
             wrong = f"its answer cannot be read: {error}"
-        if (wrong or not data) and self._open:
+        if (wrong or not data) and self.is_open:
             self.close()
             self._on_end(wrong)
         return True

@@ -10,8 +10,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from service.errors.gateway import BackendUnavailable
+
 PREFIX = "torchgate-workers-"
 LOCK = "lock"
+TEMPORARY = "tmp"  # the workers' temporary files
 
 
 class PrivateFolder:
@@ -22,33 +25,28 @@ class PrivateFolder:
         self._lock = -1
 
     def path(self) -> Path:
-        """Return the folder. Blocks on disk; OSError when the system does not make it."""
+        """Return the folder. Blocks on disk; BackendUnavailable if the system does not make it."""
         if self._path is None:
-            folder = Path(tempfile.mkdtemp(prefix=PREFIX))
             try:
+                self._path = folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+                (folder / TEMPORARY).mkdir(mode=0o700)
                 # Locked before it has its name: a sweep never sees it unlocked.
                 new = folder / f"{LOCK}.new"
                 self._lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
                 new.rename(folder / LOCK)
-            except OSError:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
-            self._path = folder
+            except OSError as error:
+                self.remove()
+                raise BackendUnavailable(f"there is no room for the workers' files: {error}") from error
         return self._path
-
-    def temporary(self) -> Path:
-        """Return the folder in it for the workers' temporary files."""
-        folder = self.path() / "tmp"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        return folder
 
     def remove(self) -> None:
         """Delete it. Blocks on disk."""
         if self._path is not None:
             shutil.rmtree(self._path, ignore_errors=True)
-            os.close(self._lock)
-            self._path = None
+            if self._lock >= 0:
+                os.close(self._lock)
+            self._path, self._lock = None, -1
 
 
 def sweep() -> list[Path]:

@@ -122,7 +122,7 @@ def end_with(parent: int) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Name an exception in one line; behind TorchServe's "no such handler" is what its import raised."""
+    """Name an exception in one line; for TorchServe's "no such handler", the exception of its import."""
     while isinstance(error, ImportError) and error.__context__ is not None:
         error = error.__context__
     kind = "" if type(error) is RuntimeError else f"{type(error).__name__}: "
@@ -153,19 +153,15 @@ def serve(connection: Connection) -> None:
             return None, reason_of(error), 500
         return service, "loaded", 200
 
-    retrieve_any, pack_any, add_time = (
-        model_service_worker.retrieve_msg,
-        service.create_predict_response,
-        worker.metrics_cache.add_time,
-    )
+    retrieve_any, pack_any = model_service_worker.retrieve_msg, service.create_predict_response
+    add_time = worker.metrics_cache.add_time
 
     def retrieve(connection: Connection) -> tuple[bytes, Any]:
         return (PREDICT, connection.requests()) if connection.next_is(PREDICT) else retrieve_any(connection)
 
     def pack(answers: Any, requests: dict[int, str], message: str, code: int, context: Any = None) -> Any:
-        packed = None
-        if context is not None and len(requests) == 1:
-            packed = pack_answer(answers[0], requests[0], message, code, context)
+        is_one = context is not None and len(requests) == 1
+        packed = pack_answer(answers[0], requests[0], message, code, context) if is_one else None
         return pack_any(answers, requests, message, code, context) if packed is None else packed
 
     def add(name: str, *arguments: Any, **options: Any) -> None:

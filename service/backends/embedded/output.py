@@ -26,33 +26,30 @@ class Output:
     @property
     def last_line(self) -> str:
         """Return the last line that is not blank; empty if there was none."""
-        return next((line for line in reversed(self._last) if line.strip()), "").strip()
+        return next((line.strip() for line in reversed(self._last) if line.strip()), "")
 
     def feed(self, data: bytes) -> None:
         """Process output as it comes, in whole lines or not."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            if self._skipping:
-                self._skipping = False
-            else:
-                self._say(line)
+            self._say(line)
+            self._skipping = False
         if len(self._rest) > LONGEST_LINE_BYTES:
-            if not self._skipping:
-                self._say(self._rest)
+            self._say(self._rest)
             self._rest, self._skipping = b"", True
 
     def end(self) -> None:
         """Log the rest, which has no end of line."""
-        if self._rest and not self._skipping:
+        if self._rest:
             self._say(self._rest)
-        self._rest = b""
         self._admit_left_out()
 
     def _say(self, line: bytes) -> None:
+        if self._skipping:
+            return
         text = line[:LONGEST_LINE_BYTES].decode(errors="replace").rstrip()
         self._last.append(text)
-        now = time.monotonic()
-        if now - self._window_started >= 1:
+        if (now := time.monotonic()) - self._window_started >= 1:
             self._admit_left_out()
             self._window_started, self._num_in_window = now, 0
         self._num_in_window += 1

@@ -21,22 +21,12 @@ READ_BYTES = 64 * 1024
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # The part of the gateway's environment that workers inherit; no secrets.
-INHERITED = {
-    "GLIBC_TUNABLES",
-    "HOME",
-    "LANG",
-    "LD_LIBRARY_PATH",
-    PRELOAD,
-    "LOGNAME",
-    "PATH",
-    "PYTHONPATH",
-    "TZ",
-    "USER",
-}
-INHERITED_PREFIXES = (
+KEPT = {"GLIBC_TUNABLES", "HOME", "LANG", "LD_LIBRARY_PATH", PRELOAD, "LOGNAME", "PATH", "PYTHONPATH", "TZ", "USER"}
+KEPT_PREFIXES = (
     *("ATEN_", "CUDA_", "DNNL_", "GOMP_", "KMP_", "LC_", "MALLOC_", "MKL_", "NVIDIA_", "OMP_", "ONEDNN_"),
     *("OPENBLAS_", "PYTORCH_", "TCMALLOC_", "TORCH_", "XDG_"),
 )
+NUM_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -50,18 +40,13 @@ class Launcher:
     def environment_in(self, folder: Path) -> dict[str, str]:
         """Return a worker's environment; `folder` is for its temporary files."""
         kept = {
-            name: value
-            for name, value in self.environment.items()
-            if name in INHERITED or name.startswith(INHERITED_PREFIXES)
+            name: value for name, value in self.environment.items() if name in KEPT or name.startswith(KEPT_PREFIXES)
         }
-        threads = dict.fromkeys(
-            ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), str(self.num_threads)
-        )
         return {
             "OMP_WAIT_POLICY": "passive",  # an idle thread that spins takes the core of a worker that has work
             **memory_environment(),
             **kept,
-            **threads,
+            **dict.fromkeys(NUM_THREADS, str(self.num_threads)),
             "TMPDIR": str(folder),
             "PYTHONUNBUFFERED": "1",
             "TS_DECODE_INPUT_REQUEST": "false",
@@ -75,20 +60,15 @@ class Process:
         self._launcher = launcher
         self._folder = folder
         self._on_exit = on_exit
-        self._popen: subprocess.Popen[bytes] | None = None
-        self._pidfd = -1
         self.output = Output()
         self.exited = asyncio.Event()
 
     def start(self) -> socket.socket:
-        """Start it and return the gateway's end of its socket.
-
-        Raises:
-            OSError: the system does not start it.
-        """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
+        """Start it and return the gateway's end of its socket; OSError if the system refuses."""
+        with contextlib.ExitStack() as on_failure:
+            ours, theirs = socket.socketpair()
+            on_failure.callback(ours.close)
+            with theirs:
                 self._popen = subprocess.Popen(
                     [self._launcher.python, "-P", str(LAUNCHER), str(os.getpid()), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
@@ -99,30 +79,23 @@ class Process:
                     env=self._launcher.environment_in(self._folder),
                     start_new_session=True,
                 )
-                self._pidfd = os.pidfd_open(self._popen.pid)
-            except OSError:
-                ours.close()
-                if self._popen is not None:
-                    self._popen.kill()
-                    self._popen.wait()
-                raise
+            on_failure.callback(self._popen.wait)
+            on_failure.callback(self._popen.kill)
+            self._pidfd = os.pidfd_open(self._popen.pid)
+            on_failure.pop_all()
         assert self._popen.stdout is not None
-        os.set_blocking(self._popen.stdout.fileno(), False)
+        self._stdout = self._popen.stdout
+        os.set_blocking(self._stdout.fileno(), False)
+        self.pid = self._popen.pid
         self.output.name = f"worker {self.pid}"
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._popen.stdout.fileno(), self._read)
+        loop.add_reader(self._stdout.fileno(), self._read)
         loop.add_reader(self._pidfd, self._ended)
         return ours
 
     @property
-    def pid(self) -> int:
-        """Return the process' id; 0 before it was started."""
-        return self._popen.pid if self._popen is not None else 0
-
-    @property
     def status(self) -> str:
         """Say how it ended."""
-        assert self._popen is not None
         code = self._popen.returncode
         if code is None:
             return "it still runs"
@@ -134,37 +107,31 @@ class Process:
 
     def memory_bytes(self) -> int:
         """Return the resident memory; 0 of a process that is gone."""
-        if self.exited.is_set() or not self.pid:
-            return 0
-        try:
-            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE_BYTES
-        except (OSError, IndexError):
-            return 0
+        with contextlib.suppress(OSError, IndexError):
+            if not self.exited.is_set():
+                return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE_BYTES
+        return 0
 
     def kill(self) -> None:
         """Kill it and whatever it has started in its group."""
-        if self._popen is not None and not self.exited.is_set():
+        if not self.exited.is_set():
             # Until it is waited for, in _ended, nobody else can have its number.
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGKILL)
 
     def _read(self) -> bool:
         """Read some output; tell whether there may be more."""
-        assert self._popen is not None
-        assert self._popen.stdout is not None
         try:
-            data = os.read(self._popen.stdout.fileno(), READ_BYTES)
+            data = os.read(self._stdout.fileno(), READ_BYTES)
         except BlockingIOError:
             return False
         if not data:
-            asyncio.get_running_loop().remove_reader(self._popen.stdout.fileno())
+            asyncio.get_running_loop().remove_reader(self._stdout.fileno())
             return False
         self.output.feed(data)
         return True
 
     def _ended(self) -> None:
-        assert self._popen is not None
-        assert self._popen.stdout is not None
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
@@ -173,8 +140,8 @@ class Process:
         for _ in range(16):  # of a full pipe: what it holds, no more
             if not self._read():
                 break
-        loop.remove_reader(self._popen.stdout.fileno())
-        self._popen.stdout.close()
+        loop.remove_reader(self._stdout.fileno())
+        self._stdout.close()
         self.output.end()
         self.exited.set()
         self._on_exit()

@@ -1,11 +1,8 @@
 """Worker processes on demand, and one in reserve that has imported torch already."""
 
-from pathlib import Path
-
-from service.backends.embedded.folder import PrivateFolder
+from service.backends.embedded.folder import TEMPORARY, PrivateFolder
 from service.backends.embedded.process import Launcher
 from service.backends.embedded.worker import Worker
-from service.errors.gateway import BackendUnavailable
 
 
 class Spares:
@@ -16,26 +13,13 @@ class Spares:
         self._folder = folder
         self._spare: Worker | None = None
 
-    @property
-    def pids(self) -> list[int]:
-        """Return the process id of the one in reserve, if there is one."""
-        return [self._spare.pid] if self._spare is not None and self._spare.is_running else []
-
     def take(self) -> Worker:
-        """Return a worker that is told nothing yet: the one in reserve, else a new one.
-
-        Raises:
-            BackendUnavailable: the system does not start one.
-        """
+        """Return a worker without a version: the one in reserve, else a new one; BackendUnavailable if none starts."""
         spare, self._spare = self._spare, None
         return spare if spare is not None and spare.is_running else self._new()
 
     def refill(self) -> None:
-        """Have one in reserve; it dies alone, and is replaced at the next call.
-
-        Raises:
-            BackendUnavailable: the system does not start one.
-        """
+        """Have one in reserve. If it dies, the next call replaces it; BackendUnavailable if none starts."""
         if self._spare is None or not self._spare.is_running:
             self._spare = self._new()
 
@@ -46,10 +30,6 @@ class Spares:
             await spare.close()
 
     def _new(self) -> Worker:
-        try:
-            folder: Path = self._folder.temporary()
-        except OSError as error:
-            raise BackendUnavailable(f"there is no room for the workers' files: {error}") from error
-        worker = Worker(self._launcher, folder)
+        worker = Worker(self._launcher, self._folder.path() / TEMPORARY)
         worker.start()
         return worker

@@ -36,7 +36,7 @@ class _Incomplete(Exception):
 
 
 def pack_load(model: str, folder: str, handler: str) -> bytes:
-    """Return the command to load what lies in `folder`."""
+    """Return the command to load the archive that lies in `folder`."""
     return b"".join(
         (
             b"L",
@@ -74,15 +74,11 @@ def _text(text: str) -> bytes:
 
 
 def take_answer(received: bytearray) -> WorkerAnswer | None:
-    """Remove the first answer from `received` and return it; None while it is not whole.
-
-    Raises:
-        WireError: it is no answer, or one past the bounds.
-    """
+    """Take the first answer out of `received`; None while it is not whole, WireError if it is none or too large."""
     cursor = _Cursor(received)
     try:
         answer = _read_answer(cursor)
-    except _Incomplete:
+    except (struct.error, _Incomplete):
         return None
     except UnicodeDecodeError as error:
         raise WireError(f"a text is not UTF-8: {error}") from error
@@ -126,12 +122,9 @@ class _Cursor:
         self.at = 0
 
     def integer(self) -> int:
-        end = self.at + _INT.size
-        if end > len(self._buffer):
-            raise _Incomplete
-        (value,) = _INT.unpack_from(self._buffer, self.at)
-        self.at = end
-        return int(value)
+        value: int = _INT.unpack_from(self._buffer, self.at)[0]  # raises struct.error past the end
+        self.at += _INT.size
+        return value
 
     def take(self, num_bytes: int) -> bytes:
         end = self.at + num_bytes

@@ -6,6 +6,7 @@ The pool calls a worker and awaits its futures. A worker never calls the pool.
 """
 
 import asyncio
+import contextlib
 import json
 import time
 from collections import deque
@@ -37,7 +38,7 @@ class NotStartedError(Exception):
 class WorkerRequest:
     """One command on its way to an answer."""
 
-    number: int
+    number: int | None  # None of a load
     num_items: int
     timeout_seconds: float
     late_at: float  # when its caller stops waiting
@@ -53,16 +54,13 @@ class Worker:
     """Started, loaded once, given batches, ended; `ended` then has the cause."""
 
     def __init__(self, launcher: Launcher, folder: Path) -> None:
-        self._process = Process(launcher, folder, self._exited)
-        self._connection: Connection | None = None
+        self.process = Process(launcher, folder, self._exited)
         self._timer: asyncio.TimerHandle | None = None  # rings when a batch may be late, or before
         self._rings_at = 0.0
-        self._load: asyncio.Future[WorkerAnswer] | None = None
-        self._in_flight: deque[WorkerRequest] = deque()
+        self.in_flight: deque[WorkerRequest] = deque()  # one runs, the others wait in its socket
         self._num_requests = 0
         self._first_since = 0.0  # when the first batch in flight became the first
         self._seconds_per_item = 0.0  # a moving average of what its batches took
-        self._socket_ended = False
         self.state: WorkerState = "loading"
         self.ready_since = 0.0
         self.loaded_bytes = 0
@@ -70,43 +68,24 @@ class Worker:
         self.ended: asyncio.Future[ExitCause] = asyncio.get_running_loop().create_future()
 
     def start(self) -> None:
-        """Start the process; it imports torch and waits for a command.
-
-        Raises:
-            BackendUnavailable: the system does not start it.
-        """
+        """Start the process; it imports torch and waits for a command. BackendUnavailable if the system refuses."""
         try:
-            end = self._process.start()
+            end = self.process.start()
         except OSError as error:
-            self._end("died")
             raise BackendUnavailable(f"a worker cannot be started: {error}") from error
         self._connection = Connection(end, self._answered, self._connection_ended)
         self._connection.start()
 
     @property
-    def pid(self) -> int:
-        """Return the id of its process."""
-        return self._process.pid
-
-    @property
     def is_running(self) -> bool:
         """Tell whether its process and its socket are there."""
-        return self._connection is not None and not self._socket_ended and not self._process.exited.is_set()
-
-    @property
-    def num_in_flight(self) -> int:
-        """Return how many batches it has: one runs, the others wait in its socket."""
-        return len(self._in_flight)
+        return self._connection.is_open and not self.process.exited.is_set()
 
     @property
     def exit_reason(self) -> str:
         """Say how its process ended, with its last line of output."""
-        said = self._process.output.last_line
-        return f"worker {self.pid}: {self._process.status}" + (f", last words: {said[:300]}" if said else "")
-
-    def memory_bytes(self) -> int:
-        """Return the resident memory of its process."""
-        return self._process.memory_bytes()
+        said = self.process.output.last_line
+        return f"worker {self.process.pid}: {self.process.status}" + (f", last words: {said[:300]}" if said else "")
 
     def precedence(self) -> tuple[int, float]:
         """Return a key: the worker with the smallest one should get the next batch.
@@ -115,29 +94,29 @@ class Worker:
         are warm. Of busy workers the one that should be free first is best. A worker that should have been free long
         ago may be stuck: it is expected to need as much time again as it is late.
         """
-        if not self._in_flight:
+        if not self.in_flight:
             return 0, -self._first_since
-        num_items = sum([request.num_items for request in self._in_flight])
+        num_items = sum([request.num_items for request in self.in_flight])
         expected_end = self._first_since + num_items * self._seconds_per_item
-        return len(self._in_flight), abs(expected_end - time.monotonic())
+        return len(self.in_flight), abs(expected_end - time.monotonic())
 
     async def load(self, model: str, archive: Unpacked, timeout_seconds: float) -> None:
-        """Load an archive and have the handler describe itself; then the worker is ready.
-
-        Raises:
-            BackendFailed: it cannot load; the message has the reason.
-            TimeoutError: it took too long.
-        """
-        assert self._connection is not None
-        self._load = asyncio.get_running_loop().create_future()
+        """Load an archive and have the handler describe itself, then be ready; BackendFailed says why it cannot."""
+        request = WorkerRequest(None, 0, timeout_seconds, time.monotonic() + timeout_seconds)
+        self.in_flight.append(request)
         self._connection.send([pack_load(model, str(archive.folder), archive.handler)])
         if not self.is_running:
             raise BackendFailed(self.exit_reason)
-        async with asyncio.timeout(timeout_seconds):
-            loaded = await self._load
-            if loaded.code != 200:
-                raise BackendFailed(f"{model} cannot be loaded: {loaded.message}")
-            described = await self.send((), DESCRIBE, timeout_seconds)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                loaded = await request.future
+                if loaded.code != 200:
+                    raise BackendFailed(f"{model} cannot be loaded: {loaded.message}")
+                described = await self.send((), DESCRIBE, timeout_seconds)
+        except WorkerDied as error:
+            raise BackendFailed(error.reason) from error
+        except TimeoutError as error:
+            raise BackendFailed(f"a worker did not load {model} within {timeout_seconds:g} s") from error
         try:
             document = json.loads(described.body)
         except ValueError:
@@ -145,7 +124,7 @@ class Worker:
         if not isinstance(document, dict):
             raise BackendFailed(f"{model} does not describe itself: {described.message} {described.body[:200]!r}")
         self.description = document
-        self.loaded_bytes = self.memory_bytes()
+        self.loaded_bytes = self.process.memory_bytes()
         self.ready_since = time.monotonic()
         self.state = "ready"
 
@@ -158,16 +137,15 @@ class Worker:
         future fails with BackendTimeout after `timeout_seconds`. If this batch alone kept the worker for that long,
         the worker is killed. A future that is cancelled only discards the answer.
         """
-        assert self._connection is not None
         now = time.monotonic()
         self._num_requests += 1
         request = WorkerRequest(self._num_requests, len(items), timeout_seconds, now + timeout_seconds)
-        self._in_flight.append(request)
-        if len(self._in_flight) == 1:
+        self.in_flight.append(request)
+        if len(self.in_flight) == 1:
             self._first_since = now
         if self._timer is None or request.late_at < self._rings_at:
             self._ring_at(request.late_at)
-        self._connection.send(pack_request(request.number, items, headers))
+        self._connection.send(pack_request(self._num_requests, items, headers))
         return request.future
 
     def retire(self, cause: ExitCause, *, stop: bool = True) -> None:
@@ -180,25 +158,20 @@ class Worker:
     async def finish(self, drain_seconds: float) -> None:
         """Retire it, wait at most `drain_seconds` for its batches, then end it."""
         self.retire("closed")
-        unanswered = [request.future for request in self._in_flight if not request.future.done()]
-        if unanswered:
+        if unanswered := [each.future for each in self.in_flight if each.num_items and not each.future.done()]:
             await asyncio.wait(unanswered, timeout=drain_seconds)
         await self.close()
 
     async def close(self) -> None:
         """Close its socket, which ends it; kill it if that takes long. Afterwards nothing of it is left."""
         self._end("closed")
-        if not self.pid:
-            return
         try:
-            async with asyncio.timeout(EXIT_SECONDS if self.description else 0):
-                await self._process.exited.wait()
-        except TimeoutError:
-            self._process.kill()
-            await self._process.exited.wait()
-        except asyncio.CancelledError:
-            self._process.kill()
-            raise
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EXIT_SECONDS if self.description else 0):
+                    await self.process.exited.wait()
+        finally:
+            self.process.kill()
+        await self.process.exited.wait()
 
     def _ring_at(self, moment: float) -> None:
         """Check for late batches at that moment.
@@ -213,86 +186,71 @@ class Worker:
 
     def _check_limits(self) -> None:
         """Fail the batches that are late; kill the worker if the first of them kept it for its whole limit."""
-        assert self._connection is not None
         self._timer = None
         self._connection.read_now()  # a busy event loop may not have read an answer yet
-        if not self._in_flight:
+        if not self.in_flight:
             return
         now = time.monotonic()
-        first = self._in_flight[0]
+        first = self.in_flight[0]
         if now >= self._first_since + first.timeout_seconds:
             first.fail(BackendTimeout(round(first.timeout_seconds * 1000)))
-            self._kill("timeout")
+            self.process.kill()
+            self._end("timeout")
             return
-        for request in self._in_flight:
+        for request in self.in_flight:
             if now >= request.late_at:
                 request.fail(BackendTimeout(round(request.timeout_seconds * 1000)))
-        limits = [request.late_at for request in self._in_flight if not request.future.done()]
+        limits = [request.late_at for request in self.in_flight if not request.future.done()]
         self._ring_at(min([self._first_since + first.timeout_seconds, *limits]))
 
     def _answered(self, answer: WorkerAnswer) -> None:
-        if answer.request is None:
-            if self._load is not None and not self._load.done():
-                self._load.set_result(answer)
-            return
-        if not self._in_flight or self._in_flight[0].number != answer.request:
+        if not self.in_flight or self.in_flight[0].number != answer.request:
             self._lost(f"it answered {answer.request}, which was not asked", "answer")
             return
-        request = self._in_flight.popleft()
+        request = self.in_flight.popleft()
         now = time.monotonic()
         if request.num_items:
             newest = (now - self._first_since) / request.num_items
             before = self._seconds_per_item or newest
             self._seconds_per_item = before + NEWEST_WEIGHT * (newest - before)
-        if self._in_flight:
+        if self.in_flight:
             self._first_since = now
         if not request.future.done():
             request.future.set_result(answer)
 
     def _connection_ended(self, wrong: str) -> None:
         """Its socket closed, or sent something that is no answer: the worker is useless now."""
-        self._socket_ended = True
         if wrong:
             self._lost(wrong, "answer")
         else:  # It is about to exit; its status is worth a short wait.
-            asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._process.kill)
+            asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self.process.kill)
             self._exited()
 
     def _exited(self) -> None:
         """Once its process is gone and all its answers are read, say how it ended."""
         self.state = "stopped"
-        if self._process.exited.is_set():
-            if self._socket_ended:
-                self._lost(self.exit_reason, "died")
-            else:  # its answers are still to be read, and a process that it started may hold its socket
+        if self.process.exited.is_set():
+            if self._connection.is_open:  # its answers are still to be read; a process that it started may hold its end
                 asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._lost, self.exit_reason, "died")
+            else:
+                self._lost(self.exit_reason, "died")
 
     def _lost(self, reason: str, cause: Literal["died", "answer"]) -> None:
-        """Fail its first batch, or the load, and kill it."""
-        if self._in_flight:
-            self._in_flight[0].fail(WorkerDied(reason) if cause == "died" else BackendFailed(reason))
-        if self._load is not None and not self._load.done():
-            self._load.set_exception(BackendFailed(reason))
-        self._kill(cause)
-
-    def _kill(self, cause: ExitCause) -> None:
-        self._process.kill()
+        """Fail its first batch, or its load, and kill it."""
+        if self.in_flight:
+            self.in_flight[0].fail(WorkerDied(reason) if cause == "died" else BackendFailed(reason))
+        self.process.kill()
         self._end(cause)
 
     def _end(self, cause: ExitCause) -> None:
         """Close the socket; the first batch fails, the others can go to another worker."""
         self.state = "stopped"
-        self._socket_ended = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._connection is not None:
-            self._connection.close()
-        stopped = BackendUnavailable("its worker was stopped")
-        if self._load is not None and not self._load.done():
-            self._load.set_exception(stopped)
-        for index, request in enumerate(self._in_flight):
-            request.fail(NotStartedError() if index else stopped)
-        self._in_flight.clear()
+        self._connection.close()
+        for index, request in enumerate(self.in_flight):
+            request.fail(NotStartedError() if index else BackendUnavailable("its worker was stopped"))
+        self.in_flight.clear()
         if not self.ended.done():
             self.ended.set_result(cause)

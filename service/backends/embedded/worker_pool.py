@@ -14,6 +14,7 @@ from service.backends.embedded.archive import Unpacked
 from service.backends.embedded.spare import Spares
 from service.backends.embedded.wire import WorkerAnswer
 from service.backends.embedded.worker import ExitCause, NotStartedError, Worker
+from service.config.settings import Settings
 from service.domain.backend import Target, VersionStatus
 from service.errors.gateway import BackendError, BackendFailed, BackendUnavailable
 
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 30.0
+MOST_DOUBLINGS = 10  # of the first pause: a larger power would be no float some day
 LIVED_SECONDS = 10.0  # one that lived so long is replaced as if it were the first to die
 DRAIN_SECONDS = 10.0
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -37,27 +39,20 @@ def machine_bytes() -> int:
     return min(amounts)
 
 
-@dataclass(frozen=True)
-class MemoryLimit:
-    """The setting: a number of bytes for each worker, or 0 for its share of half the memory.
+def allowed_bytes(max_bytes: int, num_workers: int, loaded_bytes: int) -> int:
+    """Return the limit of a worker that had `loaded_bytes` after loading: the setting, or its share of half the memory.
 
     The other half is for the gateway, the page cache and the next worker of a replacement. A share is never less than
     twice what the worker took when it had loaded: a large model is no leak.
     """
+    return max_bytes or max(machine_bytes() // 2 // max(num_workers, 1), 2 * loaded_bytes)
 
-    max_bytes: int
 
-    def allowed_bytes(self, num_workers: int, loaded_bytes: int) -> int:
-        """Return the limit of a worker that had `loaded_bytes` after loading."""
-        return self.max_bytes or max(machine_bytes() // 2 // max(num_workers, 1), 2 * loaded_bytes)
-
-    def check(self, loaded_bytes: int) -> None:
-        """Raise BackendFailed if a worker is over its limit as soon as it has loaded: it would be replaced for ever."""
-        if self.max_bytes and loaded_bytes > self.max_bytes:
-            raise BackendFailed(
-                f"a worker takes {loaded_bytes} bytes as soon as it has loaded; "
-                f"TORCHGATE_WORKER_MAX_BYTES allows {self.max_bytes}"
-            )
+def check_loaded(max_bytes: int, loaded_bytes: int) -> None:
+    """Raise BackendFailed if a worker is over the setting as soon as it has loaded: it would be replaced for ever."""
+    if 0 < max_bytes < loaded_bytes:
+        allowed = f"TORCHGATE_WORKER_MAX_BYTES allows {max_bytes}"
+        raise BackendFailed(f"a worker takes {loaded_bytes} bytes as soon as it has loaded; {allowed}")
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +61,6 @@ class _Slot:
 
     worker: Worker | None = None
     leaving: Worker | None = None  # past its memory limit, until its successor is ready and its batches are answered
-    num_failures: int = 0
     task: "asyncio.Task[None] | None" = None
 
     @property
@@ -87,15 +81,14 @@ class WorkerPool:
         target: Target,
         archive: Unpacked,
         spares: Spares,
-        memory: MemoryLimit,
-        load_timeout_seconds: float,
+        settings: Settings,
         on_restart: Callable[[Target, ExitCause], None],
     ) -> None:
         self.target = target
-        self._archive = archive
+        self.archive = archive
         self._spares = spares
-        self._memory = memory
-        self._load_timeout_seconds = load_timeout_seconds
+        self._max_bytes = settings.worker_max_bytes
+        self._load_timeout_seconds = settings.load_timeout_seconds
         self._on_restart = on_restart
         self._slots: list[_Slot] = []
         self._closed = False
@@ -103,40 +96,30 @@ class WorkerPool:
     @property
     def is_settled(self) -> bool:
         """Tell whether there are slots, and every one has a worker that is ready."""
-        return bool(self._slots) and all(
-            slot.worker is not None and slot.worker.state == "ready" for slot in self._slots
-        )
+        states = [slot.worker.state if slot.worker else "stopped" for slot in self._slots]
+        return set(states) == {"ready"}
 
     @property
     def workers(self) -> Sequence[Worker]:
         """Return the workers that run now."""
         return [worker for slot in self._slots for worker in slot.workers]
 
-    @property
-    def folder(self) -> Path:
-        """Return where its archive lies unpacked."""
-        return self._archive.folder
-
     def status(self) -> VersionStatus:
         """Return how the workers are; a slot that pauses before its next try counts as stopped."""
         states: Counter[str] = Counter(worker.state for worker in self.workers)
         states["stopped"] += sum(not slot.workers for slot in self._slots)
-        num_pending = sum(max(0, worker.num_in_flight - 1) for worker in self.workers)
-        memory = [0 if slot.worker is None else slot.worker.memory_bytes() for slot in self._slots]
+        num_pending = sum(max(0, len(worker.in_flight) - 1) for worker in self.workers)
+        memory = [0 if slot.worker is None else slot.worker.process.memory_bytes() for slot in self._slots]
         return VersionStatus(len(self._slots), dict(states), num_pending, memory)
 
     def description(self) -> Mapping[str, Any]:
         """Return what a ready worker said of itself when it had loaded; waits behind no prediction."""
-        for slot in self._slots:
-            if slot.worker is not None and slot.worker.state == "ready":
-                return slot.worker.description
-        raise BackendUnavailable(f"no worker of {self.target} is ready")
+        return self._next_worker().description
 
     async def resize(self, num_workers: int) -> None:
-        """Have `num_workers` workers and wait for the new ones; after a failure none of the new ones is left.
+        """Have `num_workers` workers and wait for the new ones.
 
-        Raises:
-            BackendError: one of them does not load.
+        If one of them does not load, it raises BackendError and ends all the new ones.
         """
         leaving = self._slots[num_workers:]
         del self._slots[num_workers:]
@@ -160,12 +143,9 @@ class WorkerPool:
     async def ask(
         self, fields: Sequence[tuple[str, bytes]], headers: Sequence[tuple[str, str]], timeout_seconds: float
     ) -> WorkerAnswer:
-        """Return a worker's answer to one batch.
+        """Return a worker's answer to one batch, or raise BackendError.
 
         A batch behind one that killed its worker goes to another worker, with its whole limit again.
-
-        Raises:
-            BackendError: there is no answer.
         """
         while True:
             worker = self._next_worker()
@@ -181,13 +161,12 @@ class WorkerPool:
         """
         if not self.is_settled or any(slot.leaving is not None for slot in self._slots):
             return
-        ready = [slot.worker for slot in self._slots if slot.worker is not None]
-        worker = max(ready, key=lambda each: each.memory_bytes())
-        num_bytes = worker.memory_bytes()
-        if num_bytes > self._memory.allowed_bytes(num_workers, worker.loaded_bytes):
-            logger.warning("worker %d of %s takes %d bytes: replaced", worker.pid, self.target, num_bytes)
+        worker = max(self.workers, key=lambda each: each.process.memory_bytes())
+        num_bytes = worker.process.memory_bytes()
+        if num_bytes > allowed_bytes(self._max_bytes, num_workers, worker.loaded_bytes):
+            logger.warning("worker %d of %s takes %d bytes: replaced", worker.process.pid, self.target, num_bytes)
             # The only one goes on until the next has loaded.
-            worker.retire("memory", stop=len(ready) > 1)
+            worker.retire("memory", stop=len(self._slots) > 1)
 
     async def close(self, drain_seconds: float) -> None:
         """Accept nothing more, answer what is in flight within `drain_seconds`, end every worker."""
@@ -204,60 +183,48 @@ class WorkerPool:
         return min(ready, key=Worker.precedence)
 
     async def _replace_workers(self, slot: _Slot) -> None:
-        """Put a new worker into the slot whenever its worker ends, until cancelled."""
+        """Put a new worker into the slot whenever its worker ends, until cancelled; pause longer after each failure."""
+        num_failures = 0
         while True:
             worker = slot.worker
             assert worker is not None
             cause = await worker.ended
             self._on_restart(self.target, cause)
             if cause == "memory":
-                slot.leaving, slot.num_failures = worker, 0
+                slot.leaving, num_failures = worker, 0
             else:
                 logger.warning("%s of %s ended (%s): replaced", worker.exit_reason, self.target, cause)
                 lived = time.monotonic() - worker.ready_since
-                slot.num_failures = 1 if lived >= LIVED_SECONDS else slot.num_failures + 1
+                num_failures = 1 if lived >= LIVED_SECONDS else num_failures + 1
                 slot.worker = None
                 await worker.close()
-            await self._load_until_ready(slot)
+            while slot.worker is slot.leaving:  # until another one has loaded
+                if num_failures:
+                    pause = FIRST_PAUSE_SECONDS * 2 ** min(num_failures - 1, MOST_DOUBLINGS)
+                    await asyncio.sleep(min(pause, LONGEST_PAUSE_SECONDS))
+                try:
+                    await self._load(slot)
+                except BackendError as error:
+                    num_failures += 1
+                    logger.warning("a worker of %s could not be replaced: %s", self.target, error)
             if slot.leaving is not None:
                 await slot.leaving.finish(DRAIN_SECONDS)
                 slot.leaving = None
 
-    async def _load_until_ready(self, slot: _Slot) -> None:
-        """Load a worker into the slot; pause after each failure, longer each time."""
-        while True:
-            if slot.num_failures:
-                pause = min(FIRST_PAUSE_SECONDS * 2 ** (slot.num_failures - 1), LONGEST_PAUSE_SECONDS)
-                await asyncio.sleep(pause)
-            try:
-                await self._load(slot)
-            except BackendError as error:
-                slot.num_failures += 1
-                logger.warning("a worker of %s could not be replaced: %s", self.target, error)
-            else:
-                return
-
     async def _load(self, slot: _Slot) -> None:
-        """Load one worker into the slot; a worker that leaves serves until then.
-
-        Raises:
-            BackendError: it does not load.
-        """
+        """Load one worker into the slot, or raise BackendError; a worker that leaves serves until then."""
         if self._closed:
             raise BackendUnavailable(f"{self.target} is being unloaded")
         worker = self._spares.take()
         if slot.leaving is None:
             slot.worker = worker
         try:
-            await worker.load(self.target.model, self._archive, self._load_timeout_seconds)
-            self._memory.check(worker.loaded_bytes)
-        except BaseException as error:
+            await worker.load(self.target.model, self.archive, self._load_timeout_seconds)
+            check_loaded(self._max_bytes, worker.loaded_bytes)
+        except BaseException:
             await worker.close()  # if this is cancelled, whoever empties the slot finds the worker in it
             if slot.worker is worker:
                 slot.worker = None
-            if isinstance(error, TimeoutError):
-                limit = f"{self._load_timeout_seconds:g} s"
-                raise BackendFailed(f"a worker did not load {self.target} within {limit}") from error
             raise
         slot.worker = worker
 

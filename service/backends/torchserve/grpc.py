@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import grpc
 import grpc.aio
 
-from service.backends.packed_request import OPTIONS_KEY, item_keys, pack_options, parse_answer
+from service.backends.packed_request import packed_fields, parse_answer
 from service.backends.torchserve.failures import failure
 from service.backends.torchserve.inference_pb2 import PredictionResponse, PredictionsRequest
 from service.domain.backend import BatchAnswer, BatchOptions, Target
@@ -28,7 +28,6 @@ class GrpcBackend:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._channel: grpc.aio.Channel | None = None
 
     def num_slots(self, num_workers: int) -> int:
         """Return one batch per worker and one that waits at the server, so that no worker idles in between."""
@@ -47,8 +46,7 @@ class GrpcBackend:
         self, target: Target, items: Sequence[bytes], options: BatchOptions, timeout_seconds: float
     ) -> BatchAnswer:
         """Send one batch as one `input` map; see Backend.predict."""
-        fields = dict(zip(item_keys(len(items)), items, strict=True))
-        fields[OPTIONS_KEY] = pack_options(options)
+        fields = dict(packed_fields(items, options))
         request = PredictionsRequest(model_name=target.model, model_version=target.version, input=fields)
         started = time.monotonic()
         try:
@@ -62,8 +60,7 @@ class GrpcBackend:
 
     async def close(self) -> None:
         """Close the channel."""
-        if self._channel is not None:
-            await self._channel.close()
+        await self._channel.close()
 
 
 def _translate(error: grpc.aio.AioRpcError, is_late: bool, timeout_seconds: float) -> BackendError:

@@ -50,18 +50,15 @@ class HttpClient:
             if not connection.has_ended:
                 with suppress(_NotBegunError):
                     return await self._ask(connection, head, pieces)
-        return await self._ask(await self._connect(), head, pieces)
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(lambda: _Connection(self._open), self._host, self._port)
+        return await self._ask(connection, head, pieces)
 
     async def close(self) -> None:
         """Close all connections."""
         self._idle.clear()
         for connection in list(self._open):
             connection.end()
-
-    async def _connect(self) -> "_Connection":
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: _Connection(self._open), self._host, self._port)
-        return connection
 
     async def _ask(self, connection: "_Connection", head: bytes, pieces: Sequence[bytes]) -> tuple[int, bytes]:
         try:
@@ -108,12 +105,10 @@ class _Connection(asyncio.Protocol):
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by name
         self._all_open.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Parse the received bytes."""
         self._has_begun = True
         try:
             self._parser.feed_data(data)
@@ -122,7 +117,6 @@ class _Connection(asyncio.Protocol):
             self.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the request that waits for an answer."""
         self.has_ended = True
         self._all_open.discard(self)
         kind = ConnectionEndedError if self._has_begun or not self._was_used else _NotBegunError
@@ -131,16 +125,13 @@ class _Connection(asyncio.Protocol):
     # What the parser calls
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the answer."""
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """Hand the answer over."""
         if not self._parser.should_keep_alive():
             self.end()
         if self._answer is not None and not self._answer.done():
-            body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-            self._answer.set_result((self._parser.get_status_code(), body))
+            self._answer.set_result((self._parser.get_status_code(), b"".join(self._body)))
 
     def _fail(self, error: Exception) -> None:
         if self._answer is not None and not self._answer.done():

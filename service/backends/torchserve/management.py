@@ -1,6 +1,7 @@
 """TorchServe's management API: loaded versions and the state of their workers."""
 
 import asyncio
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -53,18 +54,13 @@ class TorchServeControl:
 
     async def _describe(self, name: str) -> Sequence[Mapping[str, Any]]:
         """Return a model's versions; none if it was unregistered after it was listed."""
-        try:
-            versions: Sequence[Mapping[str, Any]] = await self._call("GET", f"/models/{name}/all")
-        except _NotRegistered:
-            return ()
+        versions: Sequence[Mapping[str, Any]] = ()
+        with contextlib.suppress(_NotRegistered):
+            versions = await self._call("GET", f"/models/{name}/all")
         return versions
 
     async def load(self, target: Target, file: str, num_workers: int) -> None:
-        """Register `file` of the model store and wait until its workers have loaded it.
-
-        Raises:
-            AlreadyRegistered: another client was first.
-        """
+        """Register `file` and wait until its workers have loaded it; AlreadyRegistered if another client was first."""
         await self._call(
             "POST",
             "/models",

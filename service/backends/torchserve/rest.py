@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import quote
 
-from service.backends.packed_request import OPTIONS_KEY, item_keys, pack_options, parse_answer
+from service.backends.packed_request import packed_fields, parse_answer
 from service.backends.torchserve.failures import failure
 from service.backends.torchserve.http_client import ConnectionEndedError, HttpClient
 from service.domain.backend import BatchAnswer, BatchOptions, Target
@@ -32,9 +32,9 @@ class RestBackend:
         """Send one batch as one multipart body; see Backend.predict."""
         boundary = secrets.token_hex(16)  # that no item can know
         pieces: list[bytes] = []
-        for key, item in zip(item_keys(len(items)), items, strict=True):
-            pieces += (_part_head(boundary, key), item, b"\r\n")
-        pieces += (_part_head(boundary, OPTIONS_KEY), pack_options(options), f"\r\n--{boundary}--\r\n".encode())
+        for name, content in packed_fields(items, options):
+            pieces += (_part_head(boundary, name), content, b"\r\n")
+        pieces.append(f"--{boundary}--\r\n".encode())
         try:
             async with asyncio.timeout(timeout_seconds):
                 status, body = await self._client.post(
@@ -54,8 +54,8 @@ class RestBackend:
         await self._client.close()
 
 
-def _part_head(boundary: str, key: str) -> bytes:
-    disposition = f'Content-Disposition: form-data; name="{key}"; filename="{key}"'
+def _part_head(boundary: str, name: str) -> bytes:
+    disposition = f'Content-Disposition: form-data; name="{name}"; filename="{name}"'
     return f"--{boundary}\r\n{disposition}\r\nContent-Type: application/octet-stream\r\n\r\n".encode()
 
 

@@ -4,9 +4,9 @@ Several gateways may share a folder without a lock. Each one deletes the oldest 
 that write at the same moment may exceed the bound by one file; the next write corrects that.
 """
 
+import contextlib
 import os
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -21,13 +21,6 @@ NAME = re.compile(r"(predictions|feedback)-(\d{8}T\d{9}Z)-([0-9a-f]{8})-(\d{8,})
 PARTIAL = ".{}.partial"
 LEAST_FILES = 16  # of a full log: rotation deletes at most a sixteenth of it at once
 FILE_MODE, FOLDER_MODE = 0o640, 0o750  # whoever reads an id can give feedback with it
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    stamp: str
-    name: str
-    num_bytes: int
 
 
 def file_name(kind: Kind, at: float, writer: str, number: int) -> str:
@@ -64,21 +57,19 @@ class LogFolder:
         if num_bytes > self._max_bytes:
             raise OSError(f"{num_bytes} bytes are more than the whole log may have")
         files = self._files()
-        excess = sum(file.num_bytes for file in files) + num_bytes - self._max_bytes
-        for file in files:
+        excess = sum(file_bytes for *_, file_bytes in files) + num_bytes - self._max_bytes
+        for _, name, file_bytes in files:
             if excess <= 0:
                 return
-            (self.path / file.name).unlink(missing_ok=True)
-            excess -= file.num_bytes
+            (self.path / name).unlink(missing_ok=True)
+            excess -= file_bytes
 
-    def _files(self) -> list[_File]:
-        """Return all files of the log, the oldest first."""
+    def _files(self) -> list[tuple[str, str, int]]:
+        """Return time, name and bytes of each file of the log, the oldest first."""
         found = []
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if match := NAME.fullmatch(entry.name.removeprefix(".").removesuffix(".partial")):
-                    try:
-                        found.append(_File(match[2], entry.name, entry.stat().st_size))
-                    except FileNotFoundError:
-                        continue  # another gateway has just deleted it
-        return sorted(found, key=lambda file: (file.stamp, file.name))
+                    with contextlib.suppress(FileNotFoundError):  # another gateway has just deleted it
+                        found.append((match[2], entry.name, entry.stat().st_size))
+        return sorted(found)

@@ -56,11 +56,8 @@ class ParquetLog:
         self._folder = LogFolder(folder, max_bytes)
         self._numbers = count(1)
         outcomes = metrics.prediction_log_records
-        self._written, self._dropped, self._failed = (
-            outcomes.labels(outcome) for outcome in ("written", "dropped", "failed")
-        )
-        self._answers: deque[Answered] = deque()
-        self._labels: deque[Labelled] = deque()
+        self._written, self._dropped, self._failed = map(outcomes.labels, ("written", "dropped", "failed"))
+        self._records: deque[Answered | Labelled] = deque()
         # One thread alone writes each: the event loop those in, the log's thread those out.
         self._num_rows_in = self._num_rows_out = self._num_bytes_in = self._num_bytes_out = 0
         self._is_due = threading.Event()
@@ -84,28 +81,12 @@ class ParquetLog:
         """Record one request, which took `seconds`; `images` are its inputs if the log keeps them."""
         if self._sample < 1 and self._random.random() >= self._sample:
             return
-        num_rows = self._num_rows_in - self._num_rows_out + len(results)
-        num_input_bytes = _num_bytes(images) if images else 0
-        num_bytes = self._num_bytes_in - self._num_bytes_out + num_input_bytes
-        if num_rows > MOST_ROWS or num_bytes > MOST_INPUT_BYTES:
-            self._dropped.inc(len(results))
-            return
-        self._num_rows_in += len(results)
-        self._num_bytes_in += num_input_bytes
-        self._answers.append(Answered(self._clock(), answer_id, target, classes, results, seconds, images))
-        if num_rows >= MOST_FILE_ROWS or num_bytes >= self._most_file_bytes:
-            self._is_due.set()
+        record = Answered(self._clock(), answer_id, target, classes, results, seconds, images)
+        self._keep(record, len(results), _num_bytes(images))
 
     def labelled(self, answer_id: str, item: int, target: Target, predicted: str, label: str) -> None:
         """Record the true label of one image of an answer."""
-        num_rows = self._num_rows_in - self._num_rows_out + 1
-        if num_rows > MOST_ROWS:
-            self._dropped.inc()
-            return
-        self._num_rows_in += 1
-        self._labels.append(Labelled(self._clock(), answer_id, item, target, predicted, label))
-        if num_rows >= MOST_FILE_ROWS:
-            self._is_due.set()
+        self._keep(Labelled(self._clock(), answer_id, item, target, predicted, label), 1, 0)
 
     def close(self) -> None:
         """Write the buffer and stop, after a few seconds at the latest. Blocks."""
@@ -114,6 +95,19 @@ class ParquetLog:
         self._thread.join(CLOSE_SECONDS)
         if self._thread.is_alive():
             logger.error("the prediction log's last rows are lost: its disk takes more than %d s", CLOSE_SECONDS)
+
+    def _keep(self, record: Answered | Labelled, num_rows: int, num_bytes: int) -> None:
+        """Put a record into the buffer; drop and count it if there is no room. A file's worth wakes the thread."""
+        rows_in_all = self._num_rows_in - self._num_rows_out + num_rows
+        bytes_in_all = self._num_bytes_in - self._num_bytes_out + num_bytes
+        if rows_in_all > MOST_ROWS or bytes_in_all > MOST_INPUT_BYTES:
+            self._dropped.inc(num_rows)
+            return
+        self._num_rows_in += num_rows
+        self._num_bytes_in += num_bytes
+        self._records.append(record)
+        if rows_in_all >= MOST_FILE_ROWS or bytes_in_all >= self._most_file_bytes:
+            self._is_due.set()
 
     # In the log's own thread
 
@@ -131,27 +125,27 @@ class ParquetLog:
 
     def _write_buffer(self) -> None:
         """Write what the buffer holds now; what comes meanwhile is for the next time."""
-        num_left = len(self._answers)
+        num_left = len(self._records)
         while num_left:
-            num_left -= self._write_answers(num_left)
-        if self._labels:
-            taken = [self._labels.popleft() for _ in range(len(self._labels))]
-            self._place("feedback", taken[0].at, labels(taken))
-            self._num_rows_out += len(taken)
-
-    def _write_answers(self, at_most: int) -> int:
-        """Write a file's worth of answers; return how many it took."""
-        taken: list[Answered] = []
-        num_rows = num_bytes = 0
-        while len(taken) < at_most and num_rows < MOST_FILE_ROWS and num_bytes < self._most_file_bytes:
-            answer = self._answers.popleft()
-            taken.append(answer)
-            num_rows += len(answer.results)
-            num_bytes += _num_bytes(answer.images)
-        self._place("predictions", taken[0].at, predictions(taken, with_images=self._with_images))
-        self._num_rows_out += num_rows
-        self._num_bytes_out += num_bytes
-        return len(taken)
+            answers: list[Answered] = []
+            labelled: list[Labelled] = []
+            num_rows = num_bytes = 0
+            while num_left and num_rows < MOST_FILE_ROWS and num_bytes < self._most_file_bytes:
+                record = self._records.popleft()
+                num_left -= 1
+                if isinstance(record, Labelled):
+                    labelled.append(record)
+                    num_rows += 1
+                else:
+                    answers.append(record)
+                    num_rows += len(record.results)
+                    num_bytes += _num_bytes(record.images)
+            if answers:
+                self._place("predictions", answers[0].at, predictions(answers, with_images=self._with_images))
+            if labelled:
+                self._place("feedback", labelled[0].at, labels(labelled))
+            self._num_rows_out += num_rows
+            self._num_bytes_out += num_bytes
 
     def _place(self, kind: Kind, at: float, content: Content) -> None:
         if not content.num_rows:

@@ -19,13 +19,11 @@ from service.monitoring.prediction_log.records import Answered, Labelled
 SCHEMA_VERSION = b"1"
 _TIME = pa.timestamp("us", tz="UTC")
 _METADATA = {b"torchgate_schema_version": SCHEMA_VERSION}
+# Of every row: which image of which answer.
+_PLACE = [("time", _TIME), ("id", pa.string()), ("index", pa.int32()), ("model", pa.string()), ("version", pa.string())]
 PREDICTIONS = pa.schema(
     [
-        ("time", _TIME),
-        ("id", pa.string()),
-        ("index", pa.int32()),
-        ("model", pa.string()),
-        ("version", pa.string()),
+        *_PLACE,
         ("class", pa.string()),
         ("confidence", pa.float64()),
         ("latency_seconds", pa.float64()),
@@ -34,18 +32,7 @@ PREDICTIONS = pa.schema(
     ],
     _METADATA,
 )
-FEEDBACK = pa.schema(
-    [
-        ("time", _TIME),
-        ("id", pa.string()),
-        ("index", pa.int32()),
-        ("model", pa.string()),
-        ("version", pa.string()),
-        ("predicted", pa.string()),
-        ("label", pa.string()),
-    ],
-    _METADATA,
-)
+FEEDBACK = pa.schema([*_PLACE, ("predicted", pa.string()), ("label", pa.string())], _METADATA)
 # Dictionary-encoded, since their values repeat.
 REPEATING = ["model", "version", "class", "predicted", "label"]
 # With minimum and maximum, so that a query skips files.
@@ -79,64 +66,39 @@ def predictions(records: Iterable[Answered], *, with_images: bool) -> Content:
             if record.images and isinstance(found := record.images[index], bytes):
                 digest = hashlib.sha256(found).hexdigest()
                 image = found if with_images else None
-            rows.append(
-                (
-                    at,
-                    record.answer_id,
-                    index,
-                    target.model,
-                    target.version,
-                    record.classes[best],
-                    confidence,
-                    record.seconds,
-                    digest,
-                    image,
-                )
-            )
-    return _parquet(_table(rows, PREDICTIONS))
+            place = (at, record.answer_id, index, target.model, target.version)
+            rows.append((*place, record.classes[best], confidence, record.seconds, digest, image))
+    return _parquet(rows, PREDICTIONS)
 
 
 def labels(records: Iterable[Labelled]) -> Content:
     """Return a row for each label."""
-    rows = [
-        (
-            int(each.at * 1e6),
-            each.answer_id,
-            each.item,
-            each.target.model,
-            each.target.version,
-            each.predicted,
-            each.label,
-        )
-        for each in records
-    ]
-    return _parquet(_table(rows, FEEDBACK))
+    rows = []
+    for each in records:
+        place = (int(each.at * 1e6), each.answer_id, each.item, each.target.model, each.target.version)
+        rows.append((*place, each.predicted, each.label))
+    return _parquet(rows, FEEDBACK)
 
 
 def warm_up() -> None:
     """Load what pyarrow loads on first use, before the first request: that holds the interpreter's lock."""
     for schema in (PREDICTIONS, FEEDBACK):
-        _parquet(_table([], schema))
+        _parquet([], schema)
 
 
-def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
+def _parquet(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> Content:
     columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else [()] * len(schema)
     make: Callable[..., Any] = pa.array
     arrays = []
     for values, kind in zip(columns, schema.types, strict=True):
         _yield_interpreter()
         arrays.append(make(values, kind))
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _parquet(table: pa.Table) -> Content:
-    names = set(table.schema.names)
     sink = pa.BufferOutputStream()
     pq.write_table(
-        table,
+        pa.Table.from_arrays(arrays, schema=schema),
         sink,
         compression="zstd",
-        use_dictionary=[name for name in REPEATING if name in names],
-        write_statistics=[name for name in COMPARABLE if name in names],
+        use_dictionary=[name for name in REPEATING if name in schema.names],
+        write_statistics=[name for name in COMPARABLE if name in schema.names],
     )
-    return Content(table.num_rows, memoryview(sink.getvalue()))
+    return Content(len(rows), memoryview(sink.getvalue()))

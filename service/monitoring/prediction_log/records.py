@@ -70,18 +70,10 @@ class NoLog:
     def start(self) -> None:
         """Do nothing."""
 
-    def answered(
-        self,
-        answer_id: str,
-        target: Target,
-        classes: Sequence[str],
-        results: Sequence[object],
-        seconds: float,
-        images: Images,
-    ) -> None:
+    def answered(self, *_: object, **__: object) -> None:
         """Do nothing."""
 
-    def labelled(self, answer_id: str, item: int, target: Target, predicted: str, label: str) -> None:
+    def labelled(self, *_: object, **__: object) -> None:
         """Do nothing."""
 
     def close(self) -> None:

@@ -11,10 +11,10 @@ from scipy import stats
 from service.domain.contract import Reference
 from service.monitoring.drift import (
     FALSE_ALARM_RATE,
-    Drift,
     DriftLimits,
     chi_square_quantile,
     distance_reached_by_noise,
+    drift_scores,
     index_reached_by_noise,
     kolmogorov_smirnov,
     population_stability_index,
@@ -84,7 +84,7 @@ def test_answers_of_one_kind_stay_under_the_thresholds(num_items: int, num_refer
     for _ in range(300):
         reference = draw(random_, num_reference, shares, ODDS_MEAN)
         sample = draw(random_, num_items, shares, ODDS_MEAN)
-        for score in Drift(reference, LIMITS).scores(class_counts(sample), sample.confidence_counts):
+        for score in drift_scores(reference, LIMITS, class_counts(sample), sample.confidence_counts):
             assert score.value <= score.threshold, score
             highest[score.kind] = max(highest[score.kind], score.value / score.threshold)
     # The noise is there: a threshold far above it would see nothing.
@@ -94,18 +94,17 @@ def test_answers_of_one_kind_stay_under_the_thresholds(num_items: int, num_refer
 def test_changed_answers_are_over_them() -> None:
     random_ = random.Random(2)
     shares = [1.0] * 10
-    drift = Drift(draw(random_, 500, shares, ODDS_MEAN), LIMITS)
+    reference = draw(random_, 500, shares, ODDS_MEAN)
     skewed = draw(random_, 1000, [5.0, *shares[1:]], ODDS_MEAN)
     unsure = draw(random_, 1000, shares, ODDS_MEAN - 2)
     for sample, over in ((skewed, {"class"}), (unsure, {"confidence"})):
-        scores = drift.scores(class_counts(sample), sample.confidence_counts)
+        scores = drift_scores(reference, LIMITS, class_counts(sample), sample.confidence_counts)
         assert {score.kind for score in scores if score.value > score.threshold} == over
 
 
 def test_thresholds_are_the_settings_where_noise_is_less_and_grow_where_images_are_few() -> None:
     reference = draw(random.Random(3), 100_000, [1.0] * 10, ODDS_MEAN)
-    many, few = (
-        Drift(reference, DriftLimits(1000, 0.25, 0.2)).scores([n] * 10, [n * 10, *[0] * 27]) for n in (10_000, 5)
-    )
+    limits = DriftLimits(1000, 0.25, 0.2)
+    many, few = (drift_scores(reference, limits, [n] * 10, [n * 10, *[0] * 27]) for n in (10_000, 5))
     assert [score.threshold for score in many] == [0.25, 0.2]
     assert all(score.threshold > limit for score, limit in zip(few, (0.25, 0.2), strict=True))

@@ -105,7 +105,7 @@ async def learn(workers: EmbeddedBackend) -> None:
 async def test_the_next_batch_waits_for_the_worker_that_should_be_free_first(workers: EmbeddedBackend) -> None:
     await learn(workers)
     quick = asyncio.create_task(pid_of(workers, "sleep:0.4", *["class:0"] * 7))
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0)  # it has its worker
     slow = asyncio.create_task(pid_of(workers, "sleep:1.5", *["class:0"] * 29))
     await asyncio.sleep(0)
     assert await pid_of(workers) == await quick != await slow
@@ -114,7 +114,8 @@ async def test_the_next_batch_waits_for_the_worker_that_should_be_free_first(wor
 async def test_a_worker_that_should_have_been_free_long_ago_gets_no_batch(workers: EmbeddedBackend) -> None:
     await learn(workers)
     late = asyncio.create_task(pid_of(workers, "sleep:1.5"))
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(0)  # it has its worker
+    await pid_of(workers, "sleep:0.6", *["class:0"] * 10)  # of the other one, which takes as long as it has learnt
     quick = asyncio.create_task(pid_of(workers, "sleep:0.3", *["class:0"] * 3))
     await asyncio.sleep(0)
     assert await pid_of(workers) == await quick != await late

@@ -1,8 +1,8 @@
-"""Measures a plan in interleaved repeats; what is there already is not measured again."""
+"""Runs the rows in interleaved repeats; a cell that was measured before is not measured again."""
 
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -19,10 +19,10 @@ def rotated(tasks: Sequence[Task], repeat: int) -> list[Task]:
     return [*tasks[shift:], *tasks[:shift]]
 
 
-def matches(task: Task, cell: str, only: str) -> bool:
-    """Tell whether `only`, such as mosec/small/64 or workers or */big, names this cell; nothing names all."""
+def matches(key: str, only: str) -> bool:
+    """Tell whether `only`, such as workers or */big or mosec/small/64, names system/workload/cell; "" names all."""
     pattern = only.split("/") if only else []
-    return all(fnmatchcase(*pair) for pair in zip([*task.key.split("/"), cell], pattern, strict=False))
+    return all(fnmatchcase(*pair) for pair in zip(key.split("/"), pattern, strict=False))
 
 
 def measure(tasks: Sequence[Task], repeats: int, results: Results, only: str = "") -> None:
@@ -30,41 +30,36 @@ def measure(tasks: Sequence[Task], repeats: int, results: Results, only: str = "
     wanted: dict[tuple[int, str], list[str]] = {}
     for repeat in range(repeats):
         for task in tasks:
-            cells = [cell for cell in task.cells if matches(task, cell, only)]
+            cells = [cell for cell in task.cells if matches(f"{task.key}/{cell}", only)]
             if only:
                 for cell in cells:
-                    results.forget(task.key, cell, repeat)
-            wanted[repeat, task.key] = [cell for cell in cells if not results.has(task.key, cell, repeat)]
+                    results.path(task.key, cell, repeat).unlink(missing_ok=True)
+            wanted[repeat, task.key] = [cell for cell in cells if not results.path(task.key, cell, repeat).exists()]
     num_cells, num_done, started = sum(map(len, wanted.values())), 0, time.monotonic()
     print(f"{num_cells} cells to measure in {repeats} interleaved repeats", flush=True)
     for repeat in range(repeats):
         for task in rotated(tasks, repeat):
             cells = wanted[repeat, task.key]
+            num_done += len(cells)
             if not cells or task.key in results.failures:
-                num_done += len(cells)
                 continue
-            put = _putter(results, task, repeat)
+
+            def put(cell: str, outcome: dict[str, Any], task: Task = task, repeat: int = repeat) -> None:
+                results.put(task.key, cell, repeat, outcome)
+                print(f"  {task.key}/{cell}: {brief(outcome)}", flush=True)
+
             try:
                 task.run(cells, put)
             except Unavailable as reason:
                 results.failures[task.key] = str(reason)
                 print(f"{task.key}: not measured: {reason}", flush=True)
             except (RuntimeError, OSError, httpx.HTTPError, subprocess.SubprocessError) as error:
-                # The rest can still be measured; the lines that need this one will say so.
+                # The other rows can still be measured; the targets that need this one will say so.
                 results.failures[task.key] = f"{type(error).__name__}: {error}"
                 print(f"{task.key}: FAILED: {error}", flush=True)
-            num_done += len(cells)
             minutes = (time.monotonic() - started) / 60
             left = f"{minutes:.1f} min, about {minutes / num_done * (num_cells - num_done):.0f} left"
             print(f"[{num_done}/{num_cells}] repeat {repeat + 1}/{repeats}, {left}", flush=True)
-
-
-def _putter(results: Results, task: Task, repeat: int) -> Callable[[str, dict[str, Any]], None]:
-    def put(cell: str, outcome: dict[str, Any]) -> None:
-        results.put(task.key, cell, repeat, outcome)
-        print(f"  {task.key}/{cell}: {brief(outcome)}", flush=True)
-
-    return put
 
 
 def brief(outcome: dict[str, Any]) -> str:

@@ -1,12 +1,12 @@
-"""A system that answers, and how the harness knows that it does."""
+"""A system under test, and how the harness knows that it answers."""
 
 import contextlib
 import http.client
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import httpx
 import psutil
 
 from benchmarks.environment.folders import WORK
-from benchmarks.environment.processes import tail
 from benchmarks.load.endpoint import Endpoint
 from benchmarks.peers.variables import EXPECTED
 from benchmarks.workloads.workload import Workload
@@ -30,7 +29,6 @@ class Running:
     endpoint: Endpoint
     process: psutil.Process  # the gateway's where there is one
     direct: Endpoint | None = None  # past the gateway, to the TorchServe behind it
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 System = Callable[[Workload], AbstractContextManager[Running]]
@@ -63,14 +61,14 @@ def best_class(answer: Any) -> str:
 
 
 def wait_for(process: psutil.Process, log: Path, is_there: Callable[[], bool]) -> None:
-    """Return once something is there; RuntimeError with the log's end if the process ended, or took too long."""
+    """Return once `is_there` is true; RuntimeError with the log's end if the process ends, or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         with contextlib.suppress(httpx.TransportError, http.client.HTTPException, json.JSONDecodeError):
             if is_there():
                 return
         if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE or time.monotonic() > deadline:
-            raise RuntimeError(f"{log.stem} does not answer:\n{tail(log)}")
+            raise RuntimeError(f"{log.stem} does not answer:\n{log.read_text(errors='replace')[-1500:]}")
         time.sleep(0.2)
 
 
