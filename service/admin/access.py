@@ -17,24 +17,19 @@ Headers = Mapping[bytes, bytes]
 
 
 class Access:
-    """Compares what a request shows with what the settings ask for, in a time that says nothing about either."""
+    """Compares a request's credentials with those of the settings, in constant time."""
 
     def __init__(self, settings: Settings) -> None:
         token = settings.admin_token
         self._token = None if token is None else token.get_secret_value().encode()
         keys = "" if settings.api_keys is None else settings.api_keys.get_secret_value()
         self._keys = tuple(key.strip().encode() for key in keys.split(",") if key.strip())
-        self._is_local = _is_loopback(settings.host)
+        self.asks_for_key = bool(self._keys)  # whether predictions need one
         self._host = settings.host
-
-    @property
-    def asks_for_key(self) -> bool:
-        """Return whether predictions need a key."""
-        return bool(self._keys)
 
     def require_key(self, headers: Headers) -> None:
         """Raise CredentialsMissing or CredentialsWrong unless a prediction may be asked for."""
-        if not self._keys:
+        if not self.asks_for_key:
             return
         given = headers.get(b"x-api-key") or _bearer(headers)
         if given is None:
@@ -46,8 +41,8 @@ class Access:
         """Return who asks for a change.
 
         Raises:
-            CredentialsMissing, CredentialsWrong: there is a token, and this is not it.
-            ChangesClosed: there is none, and the asker may be somebody else than a program of this machine.
+            CredentialsMissing, CredentialsWrong: a token is set, and the request does not have it.
+            ChangesClosed: no token is set, and the caller may be on another machine, or a web page.
         """
         name = _printable(headers.get(b"x-actor", b""))
         if self._token is None:
@@ -61,9 +56,9 @@ class Access:
         return f"admin ({name})" if name else "admin"
 
     def _require_local(self, headers: Headers) -> None:
-        if not self._is_local:
+        if not _is_loopback(self._host):
             raise ChangesClosed(f"no admin token is set, and the gateway listens on {self._host}")
-        # A page in a browser on this machine can send requests here, too, and have a name of its own lead here.
+        # A web page in a browser on this machine can send requests, also by a host name of its own that leads here.
         host = headers.get(b"host", b"").decode("latin-1")
         if not _is_loopback(urlsplit(f"//{host}").hostname or ""):
             raise ChangesClosed(f"no admin token is set, and the request is for {host[:LONGEST_ACTOR]!r}")

@@ -2,19 +2,21 @@
 
 import base64
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from pydantic import ValidationError
 
 from service.batching.profile_request import ProfiledBatch
 from service.domain.backend import Target
-from service.domain.profile import HandlerOperator, HandlerProfile, OperatorShare, ProfileInfo, StageShare
+from service.domain.profile import HandlerProfile, OperatorShare, ProfileInfo, StageShare
 from service.errors.gateway import BackendFailed
 
 GZIP = 16 + zlib.MAX_WBITS
 # Of one batch's events when they are unpacked: some 500,000 of them.
 MAX_EVENT_BYTES = 128 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
+OPERATOR_SUMS = ("num_calls", "self_cpu_ms", "cpu_ms", "self_device_ms")
 
 
 def report(target: Target, batches: Sequence[ProfiledBatch], num_self_check: int) -> ProfileInfo:
@@ -69,33 +71,27 @@ def join_traces(traces: Iterable[bytes]) -> bytes:
 
 
 def _stages(profiles: Sequence[HandlerProfile]) -> list[StageShare]:
-    times: dict[str, float] = {}
-    for profile in profiles:
-        for each in profile.stages:
-            times[each.stage] = times.get(each.stage, 0.0) + each.ms
+    times: dict[str, float] = defaultdict(float)
+    for each in (stage for profile in profiles for stage in profile.stages):
+        times[each.stage] += each.ms
     total = sum(times.values())
     return [StageShare(stage=name, ms=ms / len(profiles), share=_share(ms, total)) for name, ms in times.items()]
 
 
 def _operators(profiles: Sequence[HandlerProfile]) -> list[OperatorShare]:
-    calls: dict[str, list[HandlerOperator]] = {}
-    for profile in profiles:
-        for each in profile.operators:
-            calls.setdefault(each.operator, []).append(each)
-    num_batches = len(profiles)
-    cpu_ms = sum(each.self_cpu_ms for same in calls.values() for each in same)
-    device_ms = sum(each.self_device_ms for same in calls.values() for each in same)
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(OPERATOR_SUMS, 0.0))
+    for each in (operator for profile in profiles for operator in profile.operators):
+        for name in OPERATOR_SUMS:
+            sums[each.operator][name] += getattr(each, name)
+    cpu_ms, device_ms = (sum(own[name] for own in sums.values()) for name in ("self_cpu_ms", "self_device_ms"))
     rows = [
         OperatorShare(
-            operator=name,
-            num_calls=sum(each.num_calls for each in same) / num_batches,
-            self_cpu_ms=(own := sum(each.self_cpu_ms for each in same)) / num_batches,
-            share=_share(own, cpu_ms),
-            cpu_ms=sum(each.cpu_ms for each in same) / num_batches,
-            self_device_ms=(kernels := sum(each.self_device_ms for each in same)) / num_batches,
-            device_share=_share(kernels, device_ms),
+            operator=operator,
+            **{name: number / len(profiles) for name, number in own.items()},
+            share=_share(own["self_cpu_ms"], cpu_ms),
+            device_share=_share(own["self_device_ms"], device_ms),
         )
-        for name, same in calls.items()
+        for operator, own in sums.items()
     ]
     return sorted(rows, key=lambda row: (-row.share - row.device_share, row.operator))
 

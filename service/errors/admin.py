@@ -9,36 +9,36 @@ from service.errors.request import RequestError
 
 
 @dataclass_transform(eq_default=False)
-class ChangeRefused(RequestError):
-    """An operator's call is refused. Each kind below is a dataclass with a status and a code."""
+class AdminError(RequestError):
+    """A call that service/admin refuses. Each kind below is a dataclass with a status and a code."""
 
     def __init_subclass__(cls, status: int, code: str) -> None:
         cls.status, cls.code = status, code
         dataclass(eq=False)(cls)
 
 
-class CredentialsMissing(ChangeRefused, status=401, code="credentials_missing"):
+class CredentialsMissing(AdminError, status=401, code="credentials_missing"):
     """The call needs a key or token, and none was given."""
 
     needed: str
     sentence = "This call needs {needed}."
 
 
-class CredentialsWrong(ChangeRefused, status=403, code="credentials_wrong"):
+class CredentialsWrong(AdminError, status=403, code="credentials_wrong"):
     """The key or token that was given is not the right one."""
 
     needed: str
     sentence = "Wrong credentials: this call needs {needed}."
 
 
-class ChangesClosed(ChangeRefused, status=403, code="changes_closed"):
+class ChangesClosed(AdminError, status=403, code="changes_closed"):
     """Nobody may change anything: no admin token is configured, and others than this machine could be asking."""
 
     reason: str
     sentence = "Changes are refused: {reason}. Set TORCHGATE_ADMIN_TOKEN and send it as `Authorization: Bearer ...`."
 
 
-class LabelNotFound(ChangeRefused, status=404, code="label_not_found"):
+class LabelNotFound(AdminError, status=404, code="label_not_found"):
     """The model has no such label."""
 
     model: str
@@ -47,7 +47,7 @@ class LabelNotFound(ChangeRefused, status=404, code="label_not_found"):
     sentence = "Model {model!r} has no label {label!r}; it has: {known}."
 
 
-class ArchiveNotFound(ChangeRefused, status=404, code="archive_not_found"):
+class ArchiveNotFound(AdminError, status=404, code="archive_not_found"):
     """The model store's manifest has no such archive."""
 
     file: str
@@ -55,7 +55,7 @@ class ArchiveNotFound(ChangeRefused, status=404, code="archive_not_found"):
     sentence = "The model store's manifest has no archive {file!r} for this model; it has: {known}."
 
 
-class RolloutNotFound(ChangeRefused, status=404, code="rollout_not_found"):
+class RolloutNotFound(AdminError, status=404, code="rollout_not_found"):
     """The model has no such rollout, or has forgotten it."""
 
     model: str
@@ -63,7 +63,7 @@ class RolloutNotFound(ChangeRefused, status=404, code="rollout_not_found"):
     sentence = "Model {model!r} has no rollout {rollout}."
 
 
-class RolloutActive(ChangeRefused, status=409, code="rollout_active"):
+class RolloutActive(AdminError, status=409, code="rollout_active"):
     """A rollout decides about the traffic at present."""
 
     model: str
@@ -71,7 +71,7 @@ class RolloutActive(ChangeRefused, status=409, code="rollout_active"):
     sentence = "The rollout {rollout} of {model} decides about the traffic; promote or abort it first."
 
 
-class RolloutEnded(ChangeRefused, status=409, code="rollout_ended"):
+class RolloutEnded(AdminError, status=409, code="rollout_ended"):
     """The rollout has ended, so that nothing can be done to it any more."""
 
     model: str
@@ -80,14 +80,14 @@ class RolloutEnded(ChangeRefused, status=409, code="rollout_ended"):
     sentence = "The rollout {rollout} of {model} is {state}."
 
 
-class RolloutRefused(ChangeRefused, status=409, code="rollout_refused"):
+class RolloutRefused(AdminError, status=409, code="rollout_refused"):
     """A rollout cannot begin from the traffic as it is."""
 
     reason: str
     sentence = "{reason}."
 
 
-class VersionExists(ChangeRefused, status=409, code="version_exists"):
+class VersionExists(AdminError, status=409, code="version_exists"):
     """The version is registered already."""
 
     model: str
@@ -95,7 +95,7 @@ class VersionExists(ChangeRefused, status=409, code="version_exists"):
     sentence = "{model} {version} is registered already."
 
 
-class VersionInUse(ChangeRefused, status=409, code="version_in_use"):
+class VersionInUse(AdminError, status=409, code="version_in_use"):
     """The version still has traffic, a label or a shadow's share."""
 
     model: str
@@ -104,7 +104,7 @@ class VersionInUse(ChangeRefused, status=409, code="version_in_use"):
     sentence = "{model} {version} still has {users}; move that first."
 
 
-class VersionNotReady(ChangeRefused, status=409, code="version_not_ready"):
+class VersionNotReady(AdminError, status=409, code="version_not_ready"):
     """Only a version that is loaded and answers may get traffic or a label."""
 
     model: str
@@ -113,28 +113,28 @@ class VersionNotReady(ChangeRefused, status=409, code="version_not_ready"):
     sentence = "{model} {version} is {state}; only a version that is ready may get traffic or a label."
 
 
-class ProfileActive(ChangeRefused, status=409, code="profile_active"):
+class ProfileActive(AdminError, status=409, code="profile_active"):
     """A profile of the version is being taken already."""
 
     target: str
     sentence = "A profile of {target} is being taken already; ask again when it is done."
 
 
-class ProfileUnsupported(ChangeRefused, status=409, code="profile_unsupported"):
+class ProfileUnsupported(AdminError, status=409, code="profile_unsupported"):
     """The version's archive has a handler that takes no profiles."""
 
     target: str
     sentence = "The handler in the archive of {target} takes no profiles; archive its run again."
 
 
-class NothingEarlier(ChangeRefused, status=409, code="nothing_earlier"):
+class NothingEarlier(AdminError, status=409, code="nothing_earlier"):
     """There is no earlier policy to go back to."""
 
     model: str
     sentence = "No other version of {model} that is ready has had all the traffic before."
 
 
-class RevisionStale(ChangeRefused, status=412, code="revision_stale"):
+class RevisionStale(AdminError, status=412, code="revision_stale"):
     """The state was changed since it was read."""
 
     model: str
@@ -143,7 +143,7 @@ class RevisionStale(ChangeRefused, status=412, code="revision_stale"):
     sentence = "The change is based on revision {given} of {model}, which has revision {found} by now; read it again."
 
 
-class RevisionMissing(ChangeRefused, status=428, code="revision_missing"):
+class RevisionMissing(AdminError, status=428, code="revision_missing"):
     """The change does not say which revision it is based on."""
 
     model: str
@@ -151,42 +151,42 @@ class RevisionMissing(ChangeRefused, status=428, code="revision_missing"):
     sentence = 'Send `If-Match: "<revision>"`, the ETag of what the change is based on; {model} has revision {found}.'
 
 
-class TrafficRefused(ChangeRefused, status=422, code="traffic_invalid"):
+class TrafficRefused(AdminError, status=422, code="traffic_invalid"):
     """Weights or shares are not what they must be."""
 
     reason: str
     sentence = "{reason}."
 
 
-class ArchiveRefused(ChangeRefused, status=422, code="archive_refused"):
+class ArchiveRefused(AdminError, status=422, code="archive_refused"):
     """The archive is not the one that the manifest promises, cannot be loaded, or fails its self-check."""
 
     reason: str
     sentence = "The archive is refused: {reason}."
 
 
-class FeedbackRepeated(ChangeRefused, status=409, code="feedback_repeated"):
+class FeedbackRepeated(AdminError, status=409, code="feedback_repeated"):
     """The image has been given its label already."""
 
     index: int
     sentence = "The image at index {index} of that answer has its label already."
 
 
-class FeedbackExpired(ChangeRefused, status=410, code="feedback_expired"):
+class FeedbackExpired(AdminError, status=410, code="feedback_expired"):
     """The answer is too old to take feedback."""
 
     limit_seconds: int
     sentence = "That answer is older than {limit_seconds} s; feedback is not taken any more."
 
 
-class FeedbackForged(ChangeRefused, status=422, code="feedback_forged"):
+class FeedbackForged(AdminError, status=422, code="feedback_forged"):
     """The id is not one of an answer, or the answer has no such image."""
 
     reason: str
     sentence = "That is no feedback on an answer: {reason}."
 
 
-class LabelUnknown(ChangeRefused, status=422, code="label_unknown"):
+class LabelUnknown(AdminError, status=422, code="label_unknown"):
     """The version that answered has no class of that name."""
 
     label: str

@@ -1,1 +1,1 @@
-"""The live status page: what it shows, how it hears of it, and the page itself."""
+"""The live status page: its figures (readings, collector), its listeners (broadcaster), its document (page)."""
