@@ -25,7 +25,7 @@ def running_postgres() -> Iterator[str]:
     assert spec.origin is not None
     with tempfile.TemporaryDirectory(prefix="pg-") as made:
         folder = Path(made)
-        # MirroredRequest, since whoever it runs as need not be able to read where the package lies.
+        # Copied: the user it runs as may not be able to read the package.
         package = Path(spec.origin).parent
         server = shutil.copytree(package / "pginstall18", folder / package.name / "pginstall18")
         shutil.copytree(package.with_name(f"{package.name}.libs"), folder / f"{package.name}.libs")

@@ -194,6 +194,13 @@ class Settings(BaseSettings):
         return self.database_url or f"sqlite:///{self.model_store.absolute() / STATE_FILE}"
 
     @property
+    def model_server(self) -> tuple[str, int]:
+        """Return the host and port that name the model server; embedded workers go by their gateway's own port."""
+        if self.backend == "workers":
+            return "localhost", self.port
+        return self.torchserve_host, self.torchserve_management_port
+
+    @property
     def objectives(self) -> Objectives:
         """Return what the alerts compare with."""
         latency_ms = self.slo_latency_ms or self.latency_objective_ms

@@ -7,6 +7,10 @@ from service.config.environment import env_name
 from service.config.settings import Settings, explain
 
 
+def test_embedded_workers_are_another_server_than_torchserve_at_its_default_address() -> None:
+    assert Settings(backend="workers").model_server != Settings(backend="grpc").model_server
+
+
 @pytest.mark.parametrize(
     ("env", "named"),
     [
