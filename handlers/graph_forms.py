@@ -55,7 +55,7 @@ class Fused:
     def _compile(self, piece: torch.Tensor) -> Any:
         # What is frozen anew is specialised anew.
         graph: Any = torch.jit.freeze(self._graph)
-        # The switch is the process's, and tells only what is made of a graph when it is specialised, in its first runs.
+        # The switch is process-wide. torch reads it only while it specialises a graph, in its first calls.
         was_on = torch.jit.onednn_fusion_enabled()  # type: ignore[no-untyped-call]
         torch.jit.enable_onednn_fusion(True)
         try:
@@ -207,7 +207,7 @@ def load_package(path: Path, compiled_for: Mapping[str, str]) -> Any:
             f"The package is machine code for {machine} with {needed}, and here is {platform.machine()} with {here}: "
             "export it on such a machine, or serve another variant"
         )
-    # torch warns where the processor can do more than the package asks, and takes a missing compiler for an old file.
+    # Two false warnings: the processor can do more than the package needs; no compiler is here, so the file seems old.
     for name in ("torch.export.pt2_archive._package", "torch._inductor.package.package"):
         logging.getLogger(name).setLevel(logging.ERROR)
     return torch._inductor.aoti_load_package(str(path))  # noqa: SLF001 - documented under this name

@@ -12,7 +12,7 @@ from benchmarks.suite.results import Results
 
 PEERS = ("stock-one-thread", "batching", "litserve", "mosec")
 MAIN = "small-jpeg"
-# With few clients torchgate is ahead; with many, a server in Rust may take a tenth more: (clients, share, tail).
+# Against the best peer: (clients, least throughput ratio, largest p99 ratio); a tenth is conceded from 64 clients on.
 RACES = (("1", 1.0, 1.0), ("8", 1.0, 1.0), ("64", 0.9, 1.1), ("128", 0.9, 1.1))
 
 

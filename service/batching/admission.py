@@ -11,7 +11,7 @@ from service.errors.gateway import DeadlineUnreachable, QueueFull
 
 
 class Admission:
-    """Refuses early, so that a request which will fail does not delay the others."""
+    """Refuses early, so that a request which will fail does not delay the others; an idle backend refuses none."""
 
     def __init__(
         self, target: Target, queue: ItemQueue, in_flight: InFlight, model: LatencyModel, former: BatchFormer
@@ -35,7 +35,7 @@ class Admission:
         request.expect(now, seconds)
         left, needed = request.deadline - now, seconds * self._model.margin
         if needed > left:
-            # After this wait, as much of the work ahead is done as is too much now.
+            # By then the backlog has shrunk by what makes the deadline unreachable now.
             wait_seconds = max(math.ceil(needed - left), 1)
             raise DeadlineUnreachable(max(round(left * 1000), 0), round(seconds * 1000), wait_seconds)
 

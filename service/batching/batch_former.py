@@ -13,14 +13,14 @@ from service.batching.latency_model import LatencyModel
 from service.batching.queue import BatchLimits, ItemQueue
 from service.batching.request import Batch, Item
 from service.errors.gateway import BackendError
-from service.telemetry.labels import CloseReason
+from service.telemetry.metric_labels import CloseReason
 
 # A batch is finishing when it should be back within this time: about the round trip between gateway and worker.
 # The next batch may leave then, so that the worker finds it when it has answered.
 PREFETCH_SECONDS = 0.001
 # A long queue: a batch may take this part of the time in which the whole queue is served.
 SHARE_OF_WAIT = 0.5
-# Below this multiple of the cost of a batch by itself, smaller batches cost too much throughput.
+# The items of a batch should take at least this many times its fixed cost; smaller batches waste throughput.
 MIN_COST_RATIO = 2
 # Batch limits are multiples of this: graphs are compiled for a few round sizes, and other sizes run in pieces.
 ROUND = 8
@@ -127,7 +127,7 @@ class BatchFormer:
         limit = self.objective_limit()
         if num_waiting > limit:  # in a long queue, longer batches hurt less than the throughput that short ones cost
             limit = max(limit, model.max_items(SHARE_OF_WAIT * model.seconds(num_waiting) / num_workers))
-        # Each worker needs a second batch to go on with, so one takes at most half of a worker's part of the load.
+        # A batch holds at most half of a worker's share of the load, so that a second one is ready when it ends.
         load = max(self._in_flight.peak_load, num_waiting + self._in_flight.num_items) / (2 * num_workers)
         worthwhile = MIN_COST_RATIO * (model.fixed_seconds + PREFETCH_SECONDS) / model.per_item_seconds
         by_load = ROUND * math.ceil(max(load, worthwhile) / ROUND)

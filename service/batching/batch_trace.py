@@ -7,7 +7,7 @@ time in their own traces, which links to the batch.
 from collections.abc import Sequence
 
 from service.domain.backend import BatchAnswer, Target
-from service.telemetry.labels import CloseReason
+from service.telemetry.metric_labels import CloseReason
 from service.telemetry.tracing import Attributes, OpenSpan
 
 Wait = tuple[OpenSpan, float]  # a traced request's span, and when its first item in the batch was queued

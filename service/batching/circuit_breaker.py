@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from service.telemetry.labels import CircuitState
+from service.telemetry.metric_labels import CircuitState
 
 FAILURES_THAT_OPEN = 5
 FIRST_PAUSE_SECONDS = 0.5

@@ -10,7 +10,7 @@ from typing import Literal
 from service.batching.batch_trace import BatchTrace, Wait
 from service.domain.backend import BatchAnswer, BatchOptions, ItemError, ItemResult, Priority, Target
 from service.errors.gateway import DeadlineExceeded, GatewayError
-from service.telemetry.labels import CloseReason
+from service.telemetry.metric_labels import CloseReason
 from service.telemetry.tracing import OpenSpan
 
 _sequence = count()

@@ -24,7 +24,7 @@ from service.http.prediction import Prediction, PredictionServices
 from service.http.problems import problem
 from service.http.request_context import CLIENT_CLOSED, RequestContext
 from service.serving.router import Router
-from service.telemetry.labels import Rejection
+from service.telemetry.metric_labels import Rejection
 from service.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from service.monitoring.prediction_log.records import PredictionLog
 from service.monitoring.signed_ids import NO_CLASS, PredictionIds
 from service.serving.model_version import ModelVersion
 from service.serving.shadow_traffic import MirroredRequest, Shadows
-from service.telemetry.labels import Outcome
+from service.telemetry.metric_labels import Outcome
 from service.telemetry.tracing import OpenSpan
 
 # The outcomes that say something about the version: not callers' mistakes, nor refusals at the door.

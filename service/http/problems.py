@@ -25,7 +25,7 @@ TITLES = {status.value: status.phrase for status in HTTPStatus}  # asking the en
 
 def problem(error: GatewayError, request_id: str) -> HttpResponse:
     """Return status, headers and body that tell the caller of `error`."""
-    # Of an error whose status depends on its data, like a handler's, the class still has the status.
+    # An error may have a code of its own (ImageRejected); its status is always the class's.
     document = {
         "type": "about:blank",
         "title": TITLES[error.status],

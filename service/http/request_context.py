@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from service.http.direct_request import RawHeaders
 from service.telemetry.access_log import AccessLog, Breakdown
-from service.telemetry.labels import METHODS, PREDICT_CODES
+from service.telemetry.metric_labels import METHODS, PREDICT_CODES
 from service.telemetry.metrics import Metrics
 from service.telemetry.trace_context import TRACEPARENT, TraceContext, read_context
 from service.telemetry.tracing import OpenSpan, Tracing

@@ -38,6 +38,7 @@ from service.telemetry.version_metrics import VersionMetrics
 
 logger = logging.getLogger(__name__)
 
+MOST_DOUBLINGS = 10  # of the first retry pause, one second; 2**n overflows a float at last
 LONGEST_RETRY_SECONDS = 60.0
 
 VersionState = Literal["waiting", "loading", "ready", "unavailable", "failed", "draining"]
@@ -84,7 +85,7 @@ class ModelVersion:
         self.state: VersionState = "waiting"
         self.reason = "it has not been loaded yet"
         self.error: Exception | None = None  # why it is not ready, or has another number of workers
-        self.has_settled = False  # has been ready or failed once
+        self.was_tried = False  # has been ready or failed once
         self.load_started = 0.0  # time.monotonic()
         self._default_workers = default_workers
         self._num_failures = 0
@@ -116,7 +117,7 @@ class ModelVersion:
         return self.state == "ready" and not self.batcher.is_cut_off
 
     @property
-    def may_load(self) -> bool:
+    def is_retry_due(self) -> bool:
         """Return whether the pause after a failed load is over."""
         return time.monotonic() >= self._retry_at
 
@@ -223,7 +224,7 @@ class ModelVersion:
         """Enter `failed`, and pause before the next attempt."""
         self.error = error
         self._retry_at = time.monotonic() + min(2.0**self._num_failures, LONGEST_RETRY_SECONDS)
-        self._num_failures += 1
+        self._num_failures = min(self._num_failures + 1, MOST_DOUBLINGS)
         self._change_state("failed", reason)
 
     async def drain(self, seconds: float) -> None:
@@ -246,7 +247,7 @@ class ModelVersion:
             return
         level = logging.WARNING if state in {"unavailable", "failed"} else logging.INFO
         logger.log(level, "%s is %s%s", self.target, state, f": {reason}" if reason else "")
-        self.has_settled = self.has_settled or state in {"ready", "failed"}
+        self.was_tried = self.was_tried or state in {"ready", "failed"}
         was_ready, self.state, self.reason = self.state == "ready", state, reason
         self.metrics.ready.set(state == "ready")
         if was_ready and state != "draining":

@@ -21,9 +21,9 @@ from service.persistence.leader_lease import Lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
+from service.serving.served_versions import ServedVersions, by_model, weight
 from service.serving.store_watcher import ModelStoreWatcher
 from service.serving.version_loader import VersionLoader, reason_of
-from service.serving.version_view import ReconcilerView, by_model, weight
 from service.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Reconciler:
         self._keeper: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._news = asyncio.Event()  # set and replaced after each round and each move
-        self.view = ReconcilerView({}, "the gateway is starting")
+        self.view = ServedVersions({}, "the gateway is starting")
 
     async def start(self) -> None:
         """Begin to reconcile in the background, whether or not the backend is there yet."""
@@ -141,11 +141,11 @@ class Reconciler:
         revision = self._registry.revision
         new = [self._loader.create(record, revision(target.model)) for target, record in wanted.items()]
         self._show([*kept, *new])
-        failed = {each.target: each.reason for each in self._all() if each.state == "failed" and self._may_write}
+        failed = {each.target: each.reason for each in self._all() if each.state == "failed" and self._may_control}
         self._membership.tell(self._registry.models, failed)
 
     @property
-    def _may_write(self) -> bool:
+    def _may_control(self) -> bool:
         """Return whether this gateway loads, scales and unloads: it owns the workers or leads the others."""
         return self._settings.backend == "workers" or self._lease.is_held
 
@@ -172,7 +172,7 @@ class Reconciler:
         news.set()
 
     def _show(self, shown: Sequence[ModelVersion]) -> None:
-        self.view = ReconcilerView(by_model(shown, self._registry.models), self.view.waiting_for)
+        self.view = ServedVersions(by_model(shown, self._registry.models), self.view.waiting_for)
 
     async def _keep(self) -> None:
         while True:
@@ -239,22 +239,22 @@ class Reconciler:
                 return
             if status.num_workers_wanted == version.num_workers <= status.num_ready:
                 self._loader.use_workers(version, version.num_workers)
-            elif status.num_workers_wanted != version.num_workers and self._may_write and version.may_scale:
+            elif status.num_workers_wanted != version.num_workers and self._may_control and version.may_scale:
                 logger.warning("%s has %d workers", version.target, status.num_workers_wanted)
                 self._moves[version.target] = self._task(self._loader.scale(version))
         elif version.state in {"ready", "unavailable"} and status is not None and not status.num_ready:
             # The server restarts its workers by itself; until then requests are refused at once.
             if not was_moving:
                 version.become_unavailable(f"none of its {status.num_workers_wanted} workers is ready")
-        elif not is_moving and version.may_load and self._is_its_turn(version):
+        elif not is_moving and version.is_retry_due and self._is_its_turn(version):
             reason = self._membership.failure(version.target, version.revision)
-            work = self._loader.bring_up(version, status, may_write=self._may_write, leader_failed=reason)
+            work = self._loader.bring_up(version, status, may_control=self._may_control, leader_failed=reason)
             self._moves[version.target] = self._task(work)
 
     def _is_its_turn(self, version: ModelVersion) -> bool:
         """Return whether a version may load: at the start, versions with traffic load first."""
         models = self._registry.models
-        return weight(version, models) > 0 or all(each.has_settled for each in self._all() if weight(each, models) > 0)
+        return weight(version, models) > 0 or all(each.was_tried for each in self._all() if weight(each, models) > 0)
 
     async def _retire(self, version: ModelVersion) -> None:
         """Drain a version and have it unloaded, unless it is wanted again meanwhile."""
@@ -264,7 +264,7 @@ class Reconciler:
         await version.drain(self._settings.drain_seconds)
         self._membership.end_drain(target)
         while not self._is_wanted(target):
-            if self._may_write:
+            if self._may_control:
                 await self._membership.until_free(target, self._registry.revision(target.model))
                 if await self._is_unloaded(version):
                     break
@@ -294,4 +294,4 @@ class Reconciler:
     def _wait_for(self, reason: str) -> None:
         if reason != self.view.waiting_for:
             logger.info("waiting for: %s" if reason else "every version is ready%s", reason)
-            self.view = ReconcilerView(self.view.model_versions, reason)
+            self.view = ServedVersions(self.view.model_versions, reason)

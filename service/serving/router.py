@@ -77,7 +77,7 @@ class Router:
         model_versions = self.versions(model)
         policy = self._registry.models[model].policy
         for version in () if policy is None else policy.owned:
-            if version in model_versions and not model_versions[version].has_settled:
+            if version in model_versions and not model_versions[version].was_tried:
                 model_versions[version].require_ready()
         self._by_traffic(model, {})
 

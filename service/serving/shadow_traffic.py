@@ -1,7 +1,7 @@
 """Shadow traffic: copies of answered requests go to other versions, whose answers are compared and then dropped.
 
 A copy uses processor time that callers could need. So copies go out one at a time, while the version that answers is
-idle. Under load they may take a small share of the time. Copies that wait too long are dropped.
+idle. Under load they may take a small share of the time. A full queue drops its oldest copy.
 """
 
 import asyncio

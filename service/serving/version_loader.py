@@ -59,44 +59,44 @@ class VersionLoader:
             logger.info("%s: its contract has no reference, so drift is not measured", version.target)
 
     async def bring_up(
-        self, version: ModelVersion, status: VersionStatus | None, *, may_write: bool, leader_failed: str
+        self, version: ModelVersion, status: VersionStatus | None, *, may_control: bool, leader_failed: str
     ) -> None:
         """Have a version loaded and checked; `status` is its state in the backend now.
 
-        Without `may_write` the leading gateway loads it; `leader_failed` is the reason if it could not.
+        Without `may_control` the leading gateway loads it; `leader_failed` is the reason if it could not.
         """
         try:
             if not version.is_open:
                 await self.open(version)
             is_starting = status is not None and not status.num_ready
-            if is_starting and (not may_write or version.seconds_unready < self._settings.load_timeout_seconds):
+            if is_starting and (not may_control or version.seconds_unready < self._settings.load_timeout_seconds):
                 # Another gateway loads it, or this one did before it was restarted.
                 version.start_loading("the model server starts its workers")
-            elif status is None and not may_write:
+            elif status is None and not may_control:
                 if leader_failed:
                     raise BackendFailed(leader_failed)
                 version.wait("the leading gateway has not loaded it yet")
             else:
-                await self._load(version, status, may_write=may_write)
+                await self._load(version, status, may_control=may_control)
         except AlreadyRegistered:
             version.start_loading("another gateway loads it")
         except (StoreError, BackendError, SelfCheckFailed) as error:
             version.fail(error, reason_of(error))
 
-    async def _load(self, version: ModelVersion, status: VersionStatus | None, *, may_write: bool) -> None:
+    async def _load(self, version: ModelVersion, status: VersionStatus | None, *, may_control: bool) -> None:
         """Have the backend load this archive with its workers, and check its answers."""
         version.start_loading(f"the model server loads {version.archive.file}, then its answers are checked")
-        if may_write and status is not None and not (status.num_ready and await self._is_this_archive(version)):
+        if may_control and status is not None and not (status.num_ready and await self._is_this_archive(version)):
             logger.warning("%s is registered without a ready worker or from another archive; replaced", version.target)
             await self._control.unload(version.target)
             status = None
         num_workers = version.num_workers
-        if may_write and status is None:
+        if may_control and status is None:
             await self._control.load(version.target, version.archive.file, num_workers)
-        elif may_write and status is not None and status.num_workers_wanted != num_workers:
+        elif may_control and status is not None and status.num_workers_wanted != num_workers:
             await self._control.scale(version.target, num_workers)
         if not await self._is_this_archive(version):
-            if not may_write:
+            if not may_control:
                 version.wait("the model server has another archive of it, which the leading gateway replaces")
                 return
             raise SelfCheckFailed("the model server loaded another archive than the manifest names")

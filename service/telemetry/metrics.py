@@ -13,7 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 from service.config.objectives import Objectives
 from service.config.settings import Settings
 from service.domain.backend import Target
-from service.telemetry.labels import (
+from service.telemetry.metric_labels import (
     BATCH_SIZE_BUCKETS,
     DIFFERENCE_BUCKETS,
     DURATION_BUCKETS,

@@ -4,7 +4,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from service.telemetry.labels import CONFIDENCE_BUCKETS, VERSION
+from service.telemetry.metric_labels import CONFIDENCE_BUCKETS, VERSION
 
 
 class ModelMetrics:

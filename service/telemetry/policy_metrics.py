@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from service.domain.model_state import ModelState
 from service.domain.rollout import Rollout
-from service.telemetry.labels import RolloutEvent
+from service.telemetry.metric_labels import RolloutEvent
 from service.telemetry.metrics import Metrics
 
 _EVENTS: Mapping[str, RolloutEvent] = {

@@ -8,7 +8,7 @@ from prometheus_client import Counter, Histogram
 
 from service.domain.backend import Target
 from service.domain.traffic import Role
-from service.telemetry.labels import (
+from service.telemetry.metric_labels import (
     CIRCUIT_STATES,
     SHADOW_RESULTS,
     WORKER_STATES,

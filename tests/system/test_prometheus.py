@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.load.generator import Generator, Plan
 from benchmarks.load.open_loop import arrivals
-from service.telemetry.labels import DURATION_BUCKETS
+from service.telemetry.metric_labels import DURATION_BUCKETS
 from tests import images
 from tests.end_to_end.test_images import bars
 from tests.gateway import GatewayProcess

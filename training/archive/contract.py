@@ -98,7 +98,7 @@ def build_contract(run: Run, variant: Variant, *, model: str, release: str) -> d
 def self_check_tolerance(variant: Variant, measured: BatchDependence) -> float:
     """Return how far a served probability may be from the contract's.
 
-    Where answers depend on their batch-mates by design, twice the largest dependence that was measured is let pass.
+    Dynamic int8 answers depend on the batch: twice the largest such difference measured is allowed.
     """
     match variant:
         case "fp32" | "aoti":

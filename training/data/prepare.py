@@ -37,7 +37,7 @@ def _prepare_arrays(run: Run, config: DataConfig) -> Dataset:
     left_out = {source.keys[index]: reason for index, reason in sorted(broken.items())}
     report_broken(left_out, config.broken)
     if broken:
-        # They change which of the others go where, so that the result is as if they had not been there.
+        # The others are split again, as if the broken images had never been in the folder.
         kept = [index for index in range(len(source.keys)) if index not in broken]
         decoded, source = split, source.without(broken)
         split = stratified_split(source.labels, source.keys, source.test)

@@ -10,7 +10,7 @@ LOWEST_MOMENTUM = 0.85 / 0.95  # of the highest, as published for one cycle
 
 
 def build_schedule(optimizer: Optimizer, config: TrainConfig, steps_per_epoch: int) -> LRScheduler:
-    """Return the schedule of an optimizer whose learning rate is its largest; it is stepped after each of its steps."""
+    """Return the schedule. The optimizer's learning rate is the peak; step the schedule after each optimizer step."""
     num_steps = config.epochs * steps_per_epoch
     num_rising = max(1, round(config.warmup * num_steps))  # the last of them has the whole rate
     match config.schedule:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.backends.embedded.allocator import PRELOAD, memory_environment
-from service.backends.embedded.output import Output
+from service.backends.embedded.worker_log import WorkerLog
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Process:
         self._launcher = launcher
         self._folder = folder
         self._on_exit = on_exit
-        self.output = Output()
+        self.output = WorkerLog()
         self.exited = asyncio.Event()
 
     def start(self) -> socket.socket:

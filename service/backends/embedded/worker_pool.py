@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 30.0
-MOST_DOUBLINGS = 10  # of the first pause: a larger power would be no float some day
+MOST_DOUBLINGS = 10  # of the first pause; 2**n overflows a float at last
 LIVED_SECONDS = 10.0  # one that lived so long is replaced as if it were the first to die
 DRAIN_SECONDS = 10.0
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")

@@ -58,7 +58,7 @@ class ParquetLog:
         outcomes = metrics.prediction_log_records
         self._written, self._dropped, self._failed = map(outcomes.labels, ("written", "dropped", "failed"))
         self._records: deque[Answered | Labelled] = deque()
-        # One thread alone writes each: the event loop those in, the log's thread those out.
+        # The event loop alone writes the `_in` counters, the log's thread the `_out` counters: no lock is needed.
         self._num_rows_in = self._num_rows_out = self._num_bytes_in = self._num_bytes_out = 0
         self._is_due = threading.Event()
         self._is_closing = False

@@ -2,10 +2,10 @@
 
 import pytest
 
-from service.batching.batch_former import PREFETCH_SECONDS, Batch, BatchFormer, InFlight
+from service.batching.batch_former import PREFETCH_SECONDS, BatchFormer, InFlight
 from service.batching.latency_model import LatencyModel
 from service.batching.queue import ItemQueue
-from service.batching.request import InferenceRequest, Item
+from service.batching.request import Batch, InferenceRequest, Item
 from service.errors.gateway import BackendFailed, WorkerDied
 from tests.service.limits import limits
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from service.batching.batch_former import PREFETCH_SECONDS, Batch, InFlight
+from service.batching.batch_former import PREFETCH_SECONDS, InFlight
+from service.batching.request import Batch
 
 SERVICE_SECONDS = 0.005
 

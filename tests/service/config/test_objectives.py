@@ -8,7 +8,7 @@ import pytest
 from service.config.settings import Settings
 from service.domain.backend import Target
 from service.errors.gateway import BackendFailed
-from service.telemetry.labels import PREDICT_CODES
+from service.telemetry.metric_labels import PREDICT_CODES
 from tests.gateway import running_gateway
 
 pytestmark = pytest.mark.anyio

@@ -63,5 +63,5 @@ def image_suffixes() -> set[str]:
 
 def _is_image(path: Path, root: Path, suffixes: set[str]) -> bool:
     hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
-    # A link to nothing is an image that cannot be read, not one that is not there.
+    # Dangling links stay, so that they are reported as unreadable.
     return not hidden and path.suffix.lower() in suffixes and (path.is_file() or not path.exists())

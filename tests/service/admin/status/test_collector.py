@@ -17,7 +17,7 @@ from service.domain.traffic import Policy
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
-from service.serving.version_view import ReconcilerView
+from service.serving.served_versions import ServedVersions
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import VersionMetrics
 from tests.fake_backend import FakeBackend
@@ -31,14 +31,14 @@ class Stage:
 
     def __init__(self, num_versions: int) -> None:
         self.metrics = Metrics()
-        self.model_versions = [self._deployment(f"1.{i}") for i in range(num_versions)]
-        view = ReconcilerView({"digits": {each.target.version: each for each in self.model_versions}}, "")
+        self.model_versions = [self._model_version(f"1.{i}") for i in range(num_versions)]
+        view = ServedVersions({"digits": {each.target.version: each for each in self.model_versions}}, "")
         state = ModelState("digits", policy=Policy.all_to("1.0") if num_versions else None)
         self.reconciler = cast(Reconciler, SimpleNamespace(view=view))
         registry = cast(Registry, SimpleNamespace(models={"digits": state}))
         self.observer = StatusCollector(self.reconciler, registry, self.metrics, "/predict", {"version": "1"})
 
-    def _deployment(self, version: str) -> ModelVersion:
+    def _model_version(self, version: str) -> ModelVersion:
         target = Target("digits", version)
         metrics = VersionMetrics(self.metrics, target)
         archive = Archive(

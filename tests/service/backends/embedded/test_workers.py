@@ -235,7 +235,7 @@ async def test_the_gateway_s_secrets_stay_its_own(workers: EmbeddedBackend) -> N
 
 
 async def test_output_is_logged_and_bounded(workers: EmbeddedBackend, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "service.backends.embedded.output")
+    caplog.set_level("INFO", "service.backends.embedded.worker_log")
     await ask(workers, "print:100000", "print:5")
     async with asyncio.timeout(SECONDS):
         while not any(record.getMessage().endswith(": xxxxx") for record in caplog.records):

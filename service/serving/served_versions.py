@@ -8,7 +8,7 @@ from service.serving.model_version import ModelVersion
 
 
 @dataclass(frozen=True)
-class ReconcilerView:
+class ServedVersions:
     """The versions in service by model, most traffic first; never changed, only replaced."""
 
     model_versions: Mapping[str, Mapping[str, ModelVersion]]

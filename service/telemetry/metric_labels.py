@@ -21,7 +21,7 @@ LATENCY_DIFFERENCE_BUCKETS = (-1, -0.1, -0.025, -0.01, -0.0025, 0, 0.0025, 0.01,
 CONFIDENCE_BUCKETS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999, 1)
 CIRCUIT_STATES: Mapping[CircuitState, int] = {"closed": 0, "half_open": 1, "open": 2}
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# POST /predict exports these from the start: a rate misses the value that a counter first appears with.
+# POST /predict exports these from the start: a rate does not see the value with which a counter appears.
 PREDICT_CODES = ("200", "429", "500", "503", "504")
 # TorchServe's names, in lower case; any other state counts as other.
 WORKER_STATES = ("ready", "loading", "unloading", "stopped", "other")

@@ -1,6 +1,6 @@
 import pytest
 
-from service.backends.embedded.output import LINES_PER_SECOND, LONGEST_LINE_BYTES, Output
+from service.backends.embedded.worker_log import LINES_PER_SECOND, LONGEST_LINE_BYTES, WorkerLog
 
 
 @pytest.fixture
@@ -10,7 +10,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def test_lines_are_put_together_and_told_apart(log: pytest.LogCaptureFixture) -> None:
-    output = Output()
+    output = WorkerLog()
     for part in (b"one\ntw", b"o\n", b"\xff three"):
         output.feed(part)
     output.end()
@@ -19,7 +19,7 @@ def test_lines_are_put_together_and_told_apart(log: pytest.LogCaptureFixture) ->
 
 
 def test_a_long_line_is_cut(log: pytest.LogCaptureFixture) -> None:
-    output = Output()
+    output = WorkerLog()
     for _ in range(100):
         output.feed(b"x" * 1000)
     output.feed(b"end\nnext\n")
@@ -27,7 +27,7 @@ def test_a_long_line_is_cut(log: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_flood_is_counted(log: pytest.LogCaptureFixture) -> None:
-    output = Output()
+    output = WorkerLog()
     output.feed(b"line\n" * (LINES_PER_SECOND + 5))
     output.end()
     assert len(log.records) == LINES_PER_SECOND + 1

@@ -11,7 +11,7 @@ LINES_PER_SECOND = 200  # room for a long traceback
 LINES_REMEMBERED = 20
 
 
-class Output:
+class WorkerLog:
     """Splits bytes into lines, logs them, remembers the last ones."""
 
     def __init__(self) -> None:
