@@ -282,4 +282,4 @@ class BatcherMachine(RuleBasedStateMachine):
 
 
 TestBatcher = BatcherMachine.TestCase
-TestBatcher.settings = settings(max_examples=2000, stateful_step_count=20, deadline=None)
+TestBatcher.settings = settings(max_examples=1000, stateful_step_count=20, deadline=None)
