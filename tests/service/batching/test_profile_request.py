@@ -12,7 +12,7 @@ from service.errors.gateway import BackendFailed
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import VersionMetrics
 from tests.fake_backend import FakeBackend, make_profile, make_trace
-from tests.service.batching.test_batcher import ask
+from tests.service.batching.waiting import ask
 from tests.service.limits import LIMITS
 
 pytestmark = pytest.mark.anyio

@@ -1,19 +1,16 @@
 """Quantization-aware training: what it trains, what stands still when, and what it is converted to."""
 
 import json
-import shutil
 import signal
-import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.ao.quantization import FakeQuantizeBase
 
+from tests.training.int8.qat_runs import QAT, copy_of, with_recipe
 from tests.training.runs import Signalling, another_process_at, assert_same_end
-from training.__main__ import main
 from training.archive.contract import build_contract
 from training.artifacts import VARIANTS, Run, sha256
 from training.data.dataset import load_split
@@ -27,16 +24,8 @@ from training.int8.qat import fake_quantized, load_qat, to_int8, train_qat
 from training.int8.quantize import load_variant, quantize
 from training.models.resnet import build_model
 from training.models.serving_graph import Normalize, ServingGraph, as_convolutions
-from training.models.weights import load_card, load_graph, load_qat_card, save_card
-from training.options.config import Config, LoaderConfig, QuantizeConfig, config_from
-from training.options.verbs import QuantizeOptions
-from training.tracking.record import load_record
-
-QAT = QuantizeConfig(qat=True, qat_epochs=3, qat_learning_rate=0.01)
-
-
-def copy_of(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return Run(shutil.copytree(run.folder, tmp_path_factory.mktemp("qat") / "run"))
+from training.models.weights import load_card, load_graph, load_qat_card
+from training.options.config import Config, LoaderConfig, QuantizeConfig
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +88,6 @@ def test_ranges_and_batch_statistics_move_first_and_stand_still_at_the_end(
     assert [each["epoch"] for each in card.epochs] == [1, 2, 3]
 
 
-def with_recipe(run: Run, **changes: object) -> None:
-    card = load_card(run)
-    save_card(run, replace(card, train=card.train | changes))
-
-
 def test_it_takes_the_images_that_the_training_took(
     exported: Run, tmp_path_factory: pytest.TempPathFactory, config: Config
 ) -> None:
@@ -118,25 +102,6 @@ def test_it_takes_the_images_that_the_training_took(
     with_recipe(run, loader=asdict(LoaderConfig(sampler="balanced")))
     with pytest.raises(SettingError, match="--sampler balanced"):
         train_qat(run, QAT)
-
-
-def test_pages_are_locked_for_a_gpu_alone(exported: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What a training on a GPU was given does not stop this one, which is on the CPU."""
-    run = copy_of(exported, tmp_path_factory)
-    with_recipe(run, loader=asdict(LoaderConfig(workers=1, pin_memory=True)))
-    train_qat(run, replace(QAT, qat_epochs=1))
-
-
-@pytest.mark.parametrize(("num_batches", "least"), [(1, 3), (2, 2)])
-def test_too_few_steps_are_refused(
-    exported: Run, tmp_path_factory: pytest.TempPathFactory, num_batches: int, least: int
-) -> None:
-    run = copy_of(exported, tmp_path_factory)
-    with_recipe(run, batch_size=210 // num_batches)
-    with pytest.raises(SettingError, match=f"--qat-epochs is 1, {num_batches} steps .* allowed is {least} or more"):
-        train_qat(run, replace(QAT, qat_epochs=1))
-    train_qat(run, replace(QAT, qat_epochs=least))
-    assert load_qat_card(run).epoch == least
 
 
 def test_weights_change_and_shortcuts_do_not(trained_on: Run) -> None:
@@ -229,60 +194,6 @@ def test_figures_and_graphs_of_an_earlier_training_are_refused(
         build_contract(run, "int8-qat", model="toy", release="1.0")
 
 
-def test_divergence_is_named(exported: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
-    run = copy_of(exported, tmp_path_factory)
-    with pytest.raises(NonFiniteLossError, match="--qat-learning-rate"):
-        train_qat(run, replace(QAT, qat_learning_rate=1e20))
-    assert not run.qat.weights_card.exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"qat": True, "qat_epochs": 0}, "--qat-epochs is 0; allowed is 1 or more"),
-        ({"qat": True, "qat_learning_rate": -1.0}, "--qat-learning-rate is -1.0; allowed is more than 0"),
-        ({"qat_epochs": 9}, "--qat-epochs goes with --qat"),
-        ({"qat_epochs": 3}, "--qat-epochs goes with --qat"),  # its default, too, if it is asked for
-        ({"qat_learning_rate": 0.5}, "--qat-learning-rate goes with --qat"),
-    ],
-)
-def test_options_that_are_not_allowed_are_named(options: dict[str, float], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        QuantizeConfig(**options)  # type: ignore[arg-type]
-
-
-def test_the_stage_remembers_what_it_was_asked_for(
-    exported: Run, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = copy_of(exported, tmp_path_factory)
-
-    def stage(*args: str) -> QuantizeConfig:
-        monkeypatch.setattr(sys, "argv", ["training", "quantize", "--run", str(run.folder), *args])
-        assert main() == 0
-        return config_from(json.loads(run.config.read_text())).quantize
-
-    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
-    asked = stage("--qat", "--qat-epochs", "1", "--qat-learning-rate", "0.02")
-    assert asked == QuantizeConfig(qat=True, qat_epochs=1, qat_learning_rate=0.02)
-    assert load_qat_card(run).quantize == vars(asked)
-    assert stage("--no-qat") == QuantizeConfig()
-    assert run.variants == VARIANTS
-
-
-def test_it_is_recorded_and_followed_as_any_training(
-    exported: Run, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = copy_of(exported, tmp_path_factory)
-    asked = ["--qat", "--qat-epochs", "1", "--tracking", "tensorboard"]
-    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
-    monkeypatch.setattr(sys, "argv", ["training", "quantize", "--run", str(run.folder), *asked])
-    assert main() == 0
-    record = load_record(run.qat)
-    assert (record["status"], record["kept_epoch"], len(record["epochs"])) == ("finished", 1, 1)
-    assert list(run.qat.tensorboard.iterdir())
-    assert run.qat.validation_confusion_matrix.exists()
-
-
 def test_interrupted_and_resumed_it_is_the_whole_training_bit_for_bit(
     trained_on: Run, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,26 +235,3 @@ def test_a_failure_leaves_the_earlier_result(
     with pytest.raises((NonFiniteLossError, SettingError)):
         quantize(run, replace(QAT, **refused))  # type: ignore[arg-type]
     assert (run.qat.weights.read_bytes(), run.qat.weights_card.read_bytes()) == (weights, card)
-
-
-def test_it_clips_smooths_and_accumulates_as_the_training_did(
-    exported: Run, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    found = set()
-    for changes in ({}, {"clip_norm": 0.01}, {"label_smoothing": 0.2}, {"accumulation": 2}):
-        run = copy_of(exported, tmp_path_factory)
-        with_recipe(run, **changes)
-        train_qat(run, replace(QAT, qat_epochs=1))
-        found.add(run.qat.weights.read_bytes())
-    assert len(found) == 4
-
-
-def test_resuming_goes_with_qat() -> None:
-    with pytest.raises(SettingError, match="--resume goes with --qat"):
-        QuantizeOptions(Path("run"), QuantizeConfig(), resume=True)
-
-
-def test_runs_of_an_older_release_have_no_such_option(config: Config, exported: Run) -> None:
-    document = json.loads(exported.config.read_text())
-    del document["quantize"]
-    assert config_from(document) == config
