@@ -67,8 +67,10 @@ class InferenceRequest:
         """End the request with DeadlineExceeded(deadline_ms) at its deadline, unless it ends before."""
         if not self.is_done:
             seconds = max(self.deadline - time.monotonic(), 0)
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(seconds, self.end, DeadlineExceeded(deadline_ms))
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._exceed, deadline_ms)
+
+    def _exceed(self, deadline_ms: int) -> None:
+        self.end(DeadlineExceeded(deadline_ms))
 
     def sift(self, items: Sequence[bytes | ItemError]) -> list[bytes | None]:
         """Answer the items that are errors already. Return the payloads of the others, None for answered ones."""
@@ -157,7 +159,8 @@ class Batch:
     def send(self, target: Target, now: float) -> BatchOptions:
         """Record that the batch goes to the backend; return what it asks the backend for."""
         self.sent_at = now
-        top_k, waits = 1, dict[InferenceRequest, Wait]()
+        top_k = 1
+        waits: dict[InferenceRequest, Wait] = {}
         for item in self.items:
             request = item.request
             request.sent_at, top_k = now, max(top_k, request.top_k)

@@ -72,17 +72,7 @@ class RequestRecorder:
         if context.span is not None:
             _end_span(context.span, context, now)
         level = "debug" if route in QUIET_ROUTES else "info"
-        fields = {
-            **context.ids(),
-            "method": method,
-            "route": route,
-            "code": code,
-            "duration_ms": round((now - context.started) * 1000, 3),
-            **context.log,
-        }
-        if context.error_code is not None:
-            fields["error_code"] = context.error_code
-        self._log.request(level, fields, context.breakdown, context.started, now)
+        self._log.request(level, lambda: context.fields(now), context.breakdown, context.started, now)
 
 
 class RequestContext:
@@ -124,6 +114,18 @@ class RequestContext:
         if self.trace is not None:
             return {"request_id": self.request_id, "trace_id": self.trace.trace_id}
         return {"request_id": self.request_id}
+
+    def fields(self, ended: float) -> Mapping[str, Any]:
+        """Return what its line in the access log says."""
+        fields = {
+            **self.ids(),
+            "method": self.method,
+            "route": self.route,
+            "code": self.status or CLIENT_CLOSED,
+            "duration_ms": round((ended - self.started) * 1000, 3),
+            **self.log,
+        }
+        return fields if self.error_code is None else {**fields, "error_code": self.error_code}
 
     def describe(self, log: Mapping[str, Any], breakdown: Breakdown) -> None:
         """Add a prediction's fields to the log line, and its times to the line of a slow request."""

@@ -15,6 +15,7 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%S+0000"
 _encode = json.JSONEncoder().encode
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 MOST_SLOW_LINES = 10  # a second: when all requests are slow, their lines must not make them slower
+Fields = Callable[[], Mapping[str, Any]]  # called only for a line that is written
 # Takes when a request came and when it was answered; returns where the time in between went, in milliseconds.
 Breakdown = Callable[[float, float], Mapping[str, float]]
 
@@ -35,15 +36,13 @@ class AccessLog:
         self._second = 0
         self._time = ""
 
-    def request(
-        self, level: str, fields: Mapping[str, Any], breakdown: Breakdown | None, started: float, ended: float
-    ) -> None:
+    def request(self, level: str, fields: Fields, breakdown: Breakdown | None, started: float, ended: float) -> None:
         """Write a request's line at `level`; at `warning`, with its breakdown, if it was slow."""
         slow = self._slow_fields(breakdown, started, ended)
         if slow:
-            self._write("warning", "slow request", {**fields, **slow})
+            self._write("warning", "slow request", {**fields(), **slow})
         elif LEVELS[level] >= self._level:
-            self._write(level, "request", fields)
+            self._write(level, "request", fields())
 
     def _slow_fields(self, breakdown: Breakdown | None, started: float, ended: float) -> Mapping[str, float]:
         """Return the breakdown of a slow request, unless there were too many; nothing of any other.

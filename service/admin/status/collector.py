@@ -112,13 +112,12 @@ class StatusCollector:
     def _answers(self) -> Mapping[str, float]:
         answers: dict[str, float] = defaultdict(float)
         for sample in samples(self._metrics.http_requests):
-            if sample.name.endswith("_total") and sample.labels["route"] == self._route:
+            if sample.labels["route"] == self._route:
                 answers[_kind(sample.labels["code"])] += sample.value
         return answers
 
     def _rejected(self) -> Mapping[str, float]:
-        counters = (sample for sample in samples(self._metrics.rejected) if sample.name.endswith("_total"))
-        return {sample.labels["reason"]: sample.value for sample in counters}
+        return {sample.labels["reason"]: sample.value for sample in samples(self._metrics.rejected)}
 
     def _drift_scores(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
         scores: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)

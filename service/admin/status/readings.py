@@ -22,7 +22,7 @@ def samples(collector: Collector) -> Iterator[Sample]:
 
 def value(child: Collector) -> float:
     """Return the value of a counter's or gauge's child."""
-    return next(sample.value for sample in samples(child) if not sample.name.endswith("_created"))
+    return next(samples(child)).value
 
 
 def edges_of(histogram: Collector) -> tuple[float, ...]:

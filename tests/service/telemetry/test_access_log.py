@@ -137,7 +137,7 @@ async def test_a_slow_sender_is_no_slow_request(tmp_path: Path, capsys: pytest.C
 
 def ask(log: AccessLog, at: float, seconds: float = 2.0) -> dict[str, Any]:
     """Return the line of a slow request; nothing if there is none."""
-    log.request("debug", {}, lambda started, ended: {"read_ms": 0.0, "queue_ms": 2000.0}, at - seconds, at)
+    log.request("debug", dict, lambda started, ended: {"read_ms": 0.0, "queue_ms": 2000.0}, at - seconds, at)
     line: dict[str, Any] = json.loads(log._lines.pop()) if log._lines else {}
     return line
 
