@@ -1,8 +1,7 @@
 """TorchServe handler of an image classifier: unpack the requests, decode their items, run the model, pack the answers.
 
-The file travels inside every archive, with the version whose preprocessing it is, and the modules that it imports lie
-beside it there. It needs nothing of TorchServe but the context object that it is called with. TorchServe wants exactly
-one class in here.
+Every archive holds this file, as its version's preprocessing, with the modules that it imports beside it. It needs
+nothing of TorchServe but the context object that it is called with. TorchServe wants exactly one class in here.
 """
 
 import array

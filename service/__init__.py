@@ -1,1 +1,1 @@
-"""The gateway: HTTP in front, TorchServe behind; never imports torch."""
+"""The gateway: HTTP in front, workers behind. It never imports torch; embedded/launch.py runs in the workers."""

@@ -1,4 +1,4 @@
-"""What a mechanism costs a request: the gateway alone with its settings one way and the other, in interleaved runs."""
+"""What a mechanism costs a request: the gateway alone under each of two settings, in interleaved runs."""
 
 import tempfile
 from collections.abc import Iterator, Mapping

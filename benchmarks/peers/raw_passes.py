@@ -1,9 +1,9 @@
 """Forward passes and nothing around them: what the cores could do if serving cost nothing.
 
-`python -m benchmarks.peers.raw_passes answers FOLDER` leaves each body's answer in the folder; `passes FOLDER
+`python -m benchmarks.peers.raw_passes answers FOLDER` leaves each body's answer in the folder. `passes FOLDER
 BATCH_SIZE...` is one process of a measurement: for each line "BATCH_SIZE WHAT SECONDS" on its standard input it prints
-images/s. WHAT is `forward`, the graph alone on a batch that is stacked already, or `decode`, all that a peer's worker
-does with a batch: decode the images, stack them, run the graph, rank the classes, make the answers' dictionaries.
+images/s. WHAT is `forward` or `decode`. `forward` is the graph alone on a batch that is stacked already. `decode` is
+all that a peer's worker does with a batch: decode, stack, run the graph, rank, make the answers' dictionaries.
 """
 
 import json

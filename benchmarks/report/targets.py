@@ -1,7 +1,7 @@
 """The targets, each a sentence that a user would care about, with its figure from one run.
 
-All figures are medians over the repeats, of both sides where two are compared. Earlier targets that measurements
-refuted are in docs/decisions/fair-benchmarks.md.
+Unless a target says otherwise, its figures are medians over the repeats, on both sides. Earlier targets that
+measurements refuted are in docs/decisions/fair-benchmarks.md.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Calls to a running gateway; what it refuses, or that it is not there, ends in one kind of error."""
+"""Calls to a running gateway; a refusal, or a gateway that is not there, raises CallFailed."""
 
 import getpass
 import socket

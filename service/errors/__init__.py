@@ -1,1 +1,1 @@
-"""The error tree, drawn at the top of gateway.py."""
+"""The error tree: gateway.py draws it, request.py and admin.py are branches of it."""

@@ -1,7 +1,7 @@
 """The error tree. Status, code and sentence are class attributes, data are fields; http/problems.py makes the text.
 
 GatewayError
-├── RequestError                 the caller's: repeat it changed; these are in errors/request.py
+├── RequestError                 the caller's: repeat it changed; in request.py, those of changes in admin.py
 │   ├── BodyInvalid              400
 │   ├── ImageRejected            400  the only image of the request cannot be used; the code is the image's own
 │   ├── RouteNotFound            404
@@ -23,6 +23,7 @@ GatewayError
 ├── CircuitOpen                  503  repeat it later
 ├── Draining                     503  repeat it later, elsewhere
 ├── ListenersFull                503  repeat it later
+├── StateUnavailable             503  repeat it later; in admin.py
 ├── BackendError                      a batch as a whole got no answer; raised by backends alone
 │   ├── BackendUnavailable       503
 │   │   └── WorkerDied           503

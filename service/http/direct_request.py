@@ -1,4 +1,4 @@
-"""A request that is answered past ASGI, and the seams between connection, request and application."""
+"""A request that is answered around ASGI, and the seams between connection, request and application."""
 
 from collections.abc import Collection, Iterable
 from typing import Protocol, runtime_checkable
@@ -24,7 +24,7 @@ class DirectHandler(Protocol):
 
 @runtime_checkable
 class DirectApplication(Protocol):
-    """An application that answers some routes past ASGI."""
+    """An application that answers some routes around ASGI."""
 
     direct_routes: Collection[tuple[bytes, str]]  # method and path
 
@@ -50,7 +50,7 @@ class _NobodyWaits:
 
 
 class DirectRequest:
-    """One request past ASGI: it keeps the body's first pieces until it begins, and passes on all that follow.
+    """One request around ASGI: it keeps the body's first pieces until it begins, and passes on all that follow.
 
     uvicorn keeps it where it keeps its own request cycles, so it has those attributes of theirs that uvicorn reads and
     writes: keep_alive, disconnected, response_complete, message_event.

@@ -1,4 +1,4 @@
-"""Query and headers of POST /predict: checked by their schemas, which the usual request does not even need."""
+"""Query and headers of POST /predict, checked by their schemas; the usual request has neither and skips them."""
 
 from functools import lru_cache
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""POST /predict, past ASGI: from a complete head to the answer, however the body comes.
+"""POST /predict, around ASGI: from a complete head to the answer, however the body comes.
 
 begin ── feed ── feed ── ... ── finish ──> images ──> batches ──> answer
   └── refused at any point; the client may leave at any point

@@ -1,4 +1,4 @@
-"""The edge of the application: every request gets a context and an end here, on ASGI's way or past it."""
+"""The edge of the application: every request gets a context and an end here, through ASGI or around it."""
 
 import asyncio
 import logging
@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 
 
 class DirectRoute(Protocol):
-    """Answers the requests of one method and path past ASGI."""
+    """Answers the requests of one method and path around ASGI."""
 
     def handle(self, request: DirectRequest, context: RequestContext) -> DirectHandler:
         """Return what answers `request` and ends its context."""
 
 
 class RequestMiddleware:
-    """ASGI middleware around the whole application, and the way past ASGI for its direct routes.
+    """ASGI middleware around the whole application, and the way around ASGI for its direct routes.
 
     The framework's routing and middleware, and a task for each request, cost more than all else that a small
     prediction needs. So the connection hands over the requests of direct routes itself; see service.http.server.

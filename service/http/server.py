@@ -1,9 +1,9 @@
-"""HTTP/1.1 on a socket: uvicorn's protocol on httptools, with bounds that uvicorn lacks and a way past ASGI.
+"""HTTP/1.1 on a socket: uvicorn's protocol on httptools, with bounds that uvicorn lacks, and a way around ASGI.
 
 uvicorn bounds neither the length of a head nor the time it takes, and httptools gathers heads in memory.
-Requests of an application's `direct_routes` go past ASGI, without a task and a queue of messages for each:
+Requests of an application's `direct_routes` go around ASGI, without a task and a queue of messages for each:
 
-    head complete ─> DirectRequest ─┬─ its turn: begins at the end of the read, or of the body if that comes first
+    head complete ─> DirectRequest ─┬─ its turn: begins when what was read is parsed, or its body has ended
                                     └─ behind an unanswered request: waits in uvicorn's pipeline
     early refusal ─> `connection: close`, then the rest of the body is read and thrown away for a while
 """

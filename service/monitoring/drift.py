@@ -1,8 +1,8 @@
 """Drift: two distances of a version's answers from those to its validation images, and the noise of each.
 
 Classes are compared by the population stability index (N. Siddiqi, Credit Risk Scorecards, Wiley 2006), confidences by
-the two-sample Kolmogorov-Smirnov statistic, because nearly all of them lie close to 1 and the others are so rare that
-most bins of their histogram hold nothing: the statistic looks at cumulated shares, which empty bins do not disturb.
+the two-sample Kolmogorov-Smirnov statistic. Nearly all confidences lie close to 1, so most bins of their histogram are
+empty. The statistic looks at cumulated shares, which empty bins do not disturb.
 """
 
 import math

@@ -70,7 +70,7 @@ class AccessLog:
             self._second, self._time = now, time.strftime(TIME_FORMAT, time.gmtime(now))
         if not self._lines:
             asyncio.get_running_loop().call_soon(self._flush)
-        head = f'{{"time": "{self._time}", "level": "{level.upper()}", "logger": "service.admin.access", '
+        head = f'{{"time": "{self._time}", "level": "{level.upper()}", "logger": "service.access", '
         self._lines.append(f'{head}"message": "{message}", {_encode(fields)[1:]}')
 
     def _flush(self) -> None:

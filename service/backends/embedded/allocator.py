@@ -1,7 +1,7 @@
 """The memory allocator that workers are started with: one that puts a batch's tensors where the last one's lay.
 
 glibc's searches and joins free pieces for every tensor of a pass, and hands out others each time, which are in no
-cache. PyTorch's tuning guide names these two instead.
+cache. PyTorch's tuning guide names tcmalloc and jemalloc instead.
 """
 
 import re

@@ -1,7 +1,7 @@
 """HTTP/1.1 to a server next door: requests over connections that stay open, without anything that a batch can spare.
 
 Written on httptools, the parser of the gateway's own server. A general client takes longer over one request than
-TorchServe's worker over one image; see the README's Decisions.
+TorchServe's worker over one image.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The documentation of POST /predict; service.http.predict answers it past ASGI."""
+"""The documentation of POST /predict; service.http.predict answers it around ASGI."""
 
 from typing import Annotated
 

@@ -20,7 +20,7 @@ PARENT = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
-    return [line for line in found if line["logger"] == "service.admin.access"]
+    return [line for line in found if line["logger"] == "service.access"]
 
 
 async def test_a_line_names_the_trace_that_the_caller_is_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
