@@ -56,7 +56,7 @@ def main() -> None:
 def serve(settings: Settings, listener: socket.socket) -> None:
     """Answer requests on `listener` until a signal stops it, then finish those in progress."""
     from service.app import create_app  # noqa: PLC0415
-    from service.http.server import BoundedHttpProtocol  # noqa: PLC0415 - the other verbs need none of it
+    from service.http.server.protocol import BoundedHttpProtocol  # noqa: PLC0415 - the other verbs need none of it
 
     configure_logging(settings.log_level)
     host, port = listener.getsockname()[:2]

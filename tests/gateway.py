@@ -24,7 +24,7 @@ import uvicorn
 from service.app import create_app
 from service.config.settings import Settings
 from service.domain.backend import Target
-from service.http.server import BoundedHttpProtocol
+from service.http.server.protocol import BoundedHttpProtocol
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.stores import make_store
 

@@ -41,7 +41,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "httpx": ("backends/torchserve/", "cli/"),
     "fastapi": ("http/", "app.py"),
     "starlette": ("http/", "app.py"),
-    "uvicorn": ("__main__.py", "http/server.py"),
+    "uvicorn": ("__main__.py", "http/server/"),
     "sqlalchemy": ("persistence/",),
     "prometheus_client": ("telemetry/", "admin/status/", "http/routes/health.py"),
     "pyarrow": ("monitoring/prediction_log/",),

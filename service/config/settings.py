@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.config.environment import (
@@ -14,7 +14,12 @@ from service.config.environment import (
     require_log_folder,
     require_worker_python,
 )
+from service.config.identity import IdentitySettings
+from service.config.model_server import ModelServerSettings
+from service.config.network import NetworkSettings
 from service.config.objectives import Objectives
+from service.config.state import StateSettings
+from service.config.store import ModelStoreSettings
 
 MEBIBYTE = 1024 * 1024
 # The fastest alert means 14.4 times the allowed share: with less than this it could not go off if all requests failed.
@@ -23,15 +28,13 @@ STATE_FILE = "torchgate.db"
 SECRETS = frozenset({"admin_token", "api_keys", "database_url"})  # never shown
 
 
-class Settings(BaseSettings):
+class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentitySettings, NetworkSettings, BaseSettings):
     """The gateway's options, read from the environment (`TORCHGATE_<NAME>`) when it is constructed, then frozen."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True, allow_inf_nan=False
     )
 
-    host: str = Field("127.0.0.1", description="Address that the gateway listens on.")
-    port: int = Field(8000, ge=0, le=65535, description="Port that it listens on; 0 takes a free one, see the log.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
 
     slow_request_ms: int = Field(
@@ -53,48 +56,6 @@ class Settings(BaseSettings):
         le=1,
         description="Share of the requests that are recorded; one with a `traceparent` is if its caller says so.",
     )
-
-    model_store: Path = Field(Path("model_store"), description="Folder of the archives and their manifest.json.")
-    manifest_key_file: Path | None = Field(
-        None,
-        description="File with the key, 16 bytes at least, that the store's manifest must be signed with; unset asks "
-        "for no signature.",
-    )
-    default_model: str | None = Field(
-        None, description="Model of a request that names none; unset means the only one in the store."
-    )
-    model_store_policy: Literal["latest", "all", "specific"] = Field(
-        "latest",
-        description="What is registered by itself: the newest release of each model, every archive, or nothing.",
-    )
-    model_store_poll_seconds: float = Field(
-        0,
-        ge=0,
-        description="Pause between two looks for new archives; 0 looks only when the gateway starts.",
-    )
-    workers_per_version: int = Field(2, ge=1, le=256, description="Worker processes for each loaded version.")
-
-    database_url: str | None = Field(
-        None,
-        description="Where traffic, labels and events are kept: sqlite:/// or postgresql://; unset is torchgate.db in "
-        "the model store.",
-    )
-    database_poll_seconds: float = Field(
-        0.5, gt=0, le=60, description="Pause between two looks for changes of other gateways."
-    )
-    admin_token: SecretStr | None = Field(
-        None,
-        min_length=8,
-        description="What calls that change something must send as `Authorization: Bearer`; unset refuses them, "
-        "unless the gateway listens on loopback alone.",
-    )
-    api_keys: SecretStr | None = Field(
-        None,
-        min_length=8,
-        description="Keys, separated by commas, one of which predictions must send as `X-API-Key`; unset asks for "
-        "none.",
-    )
-    feedback_seconds: float = Field(604_800, gt=0, description="Age up to which answers take feedback.")
 
     prediction_log_dir: Path | None = Field(
         None,
@@ -126,26 +87,6 @@ class Settings(BaseSettings):
         le=1,
         description="Kolmogorov-Smirnov distance of the confidences beyond which it drifts, unless noise reaches it.",
     )
-
-    backend: Literal["grpc", "rest", "workers"] = Field(
-        "grpc", description="How batches travel: to TorchServe by gRPC or REST, or to its workers, run by the gateway."
-    )
-    worker_python: str | None = Field(
-        None, description="Backend workers: Python with torchserve for the workers; unset means the gateway's own."
-    )
-    threads_per_worker: int = Field(1, ge=1, le=256, description="Backend workers: threads of each worker.")
-    worker_max_bytes: int = Field(
-        0,
-        ge=0,
-        description="Backend workers: memory beyond which a worker is replaced; 0 is its share of half the memory.",
-    )
-    torchserve_host: str = Field("127.0.0.1", description="Host that TorchServe runs on.")
-    torchserve_grpc_port: int = Field(7070, ge=1, le=65535, description="TorchServe's gRPC inference port.")
-    torchserve_rest_port: int = Field(8080, ge=1, le=65535, description="TorchServe's REST inference port.")
-    torchserve_management_port: int = Field(8081, ge=1, le=65535, description="TorchServe's management port.")
-    backend_timeout_ms: int = Field(30_000, ge=1, description="Longest wait for the answer to one batch.")
-    load_timeout_seconds: float = Field(120, gt=0, description="Longest wait for a version to load and warm up.")
-    health_interval_seconds: float = Field(1, gt=0, le=60, description="Pause between two looks at TorchServe.")
 
     latency_objective_ms: int = Field(
         100, ge=1, description="Time within which an image should be answered; bounds the size of batches."
@@ -183,10 +124,6 @@ class Settings(BaseSettings):
     body_timeout_seconds: float = Field(30, gt=0, description="Longest time that a request body may take to arrive.")
     deadline_ms: int = Field(10_000, ge=1, description="Time within which a request without X-Deadline-Ms is answered.")
     max_deadline_ms: int = Field(60_000, ge=1, description="Largest X-Deadline-Ms that is accepted.")
-    keep_alive_seconds: int = Field(
-        75, ge=1, description="Time that an idle connection stays open; longer than those in front keep theirs."
-    )
-    drain_seconds: float = Field(20, ge=0, description="Time that requests in progress get to end after SIGTERM.")
 
     @property
     def state_url(self) -> str:

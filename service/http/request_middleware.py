@@ -12,7 +12,7 @@ from service.errors.gateway import Draining, GatewayError, InternalError
 from service.http.direct_request import DirectHandler, DirectRequest
 from service.http.problems import problem_response
 from service.http.request_context import CLIENT_CLOSED, UNMATCHED, RequestContext, RequestRecorder
-from service.http.server import LINGER_BYTES, LINGER_SECONDS
+from service.http.server.protocol import LINGER_BYTES, LINGER_SECONDS
 from service.telemetry.access_log import AccessLog
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import Tracing
@@ -31,7 +31,8 @@ class RequestMiddleware:
     """ASGI middleware around the whole application, and the way around ASGI for its direct routes.
 
     The framework's routing and middleware, and a task for each request, cost more than all else that a small
-    prediction needs. So the connection hands over the requests of direct routes itself; see service.http.server.
+    prediction needs. So the connection hands over the requests of direct routes itself; see
+    service.http.server.protocol.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway import running_gateway
-from tests.service.http.test_server import answer_from, answer_to
+from tests.service.http.server.test_protocol import answer_from, answer_to
 
 pytestmark = pytest.mark.anyio
 

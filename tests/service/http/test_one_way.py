@@ -108,9 +108,9 @@ async def _trace(rig: Rig, pieces: list[bytes]) -> Trace:
     trace = Trace()
     with trace.taken():
         for piece in pieces:
-            num_reads = trace.path.count("http/server.py:data_received")
+            num_reads = trace.path.count("http/server/protocol.py:data_received")
             writer.write(piece)
-            await _until(lambda: trace.path.count("http/server.py:data_received") > num_reads)  # noqa: B023
+            await _until(lambda: trace.path.count("http/server/protocol.py:data_received") > num_reads)  # noqa: B023
         async with asyncio.timeout(10):
             head = await reader.readuntil(b"\r\n\r\n")
         await _until(lambda: "telemetry/access_log.py:_flush" in trace.path)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from service.admin.status.broadcaster import BroadcastLimits, StatusBroadcaster, StatusSnapshot
 from service.http.request_middleware import RequestMiddleware
 from service.http.routes.status import EventStream
-from service.http.server import BoundedHttpProtocol
+from service.http.server.protocol import BoundedHttpProtocol
 from service.telemetry.access_log import AccessLog
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import NoTracing

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.http.server import BoundedHttpProtocol
+from service.http.server.protocol import BoundedHttpProtocol
 from tests.gateway import running_gateway
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,17 @@
+"""Where decisions are kept, and for how long."""
+
+from pydantic import BaseModel, Field
+
+
+class StateSettings(BaseModel):
+    """Where decisions are kept, and for how long."""
+
+    database_url: str | None = Field(
+        None,
+        description="Where traffic, labels and events are kept: sqlite:/// or postgresql://; unset is torchgate.db in "
+        "the model store.",
+    )
+    database_poll_seconds: float = Field(
+        0.5, gt=0, le=60, description="Pause between two looks for changes of other gateways."
+    )
+    feedback_seconds: float = Field(604_800, gt=0, description="Age up to which answers take feedback.")

@@ -1,0 +1,30 @@
+"""Where archives come from."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+
+class ModelStoreSettings(BaseModel):
+    """Where archives come from."""
+
+    model_store: Path = Field(Path("model_store"), description="Folder of the archives and their manifest.json.")
+    manifest_key_file: Path | None = Field(
+        None,
+        description="File with the key, 16 bytes at least, that the store's manifest must be signed with; unset asks "
+        "for no signature.",
+    )
+    default_model: str | None = Field(
+        None, description="Model of a request that names none; unset means the only one in the store."
+    )
+    model_store_policy: Literal["latest", "all", "specific"] = Field(
+        "latest",
+        description="What is registered by itself: the newest release of each model, every archive, or nothing.",
+    )
+    model_store_poll_seconds: float = Field(
+        0,
+        ge=0,
+        description="Pause between two looks for new archives; 0 looks only when the gateway starts.",
+    )
+    workers_per_version: int = Field(2, ge=1, le=256, description="Worker processes for each loaded version.")
