@@ -79,11 +79,14 @@ fmt: setup ## put the code into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# First what needs the machine to itself; then the rest, two files at a time: many tests wait, or train something tiny.
+# Tests that wait for others' work, or train something tiny, run two files at a time.
+TWO_AT_A_TIME := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 2 --dist loadfile
+NEED_NO_QUIET := tests/system/test_aoti.py tests/system/test_cpp.py tests/system/test_rules.py tests/training
+
+# First what needs the machine to itself.
 test: lint ## linters, types and every test that PyPI can equip, a real TorchServe included
-	$(BIN)/pytest -m "not system and not soak" tests/end_to_end tests/handlers
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -m "not system and not soak" -n 2 --dist loadfile \
-	  --ignore tests/end_to_end --ignore tests/handlers
+	$(BIN)/pytest -m "not system and not soak" tests/end_to_end
+	$(TWO_AT_A_TIME) -m "not system and not soak" --ignore tests/end_to_end
 
 system-packages: ## Debian packages that test-system and bench need (uses sudo unless root)
 	@as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; set -x; \
@@ -93,7 +96,8 @@ system-packages: ## Debian packages that test-system and bench need (uses sudo u
 	  g++ cmake make libpng-dev libjpeg-dev nlohmann-json3-dev
 
 test-system: setup ## the tests that need system packages; fails, saying what is missing, without them
-	$(BIN)/pytest -m system
+	$(BIN)/pytest -m system $(addprefix --ignore ,$(NEED_NO_QUIET))
+	$(TWO_AT_A_TIME) -m system $(NEED_NO_QUIET)
 
 cpp: setup ## build/cpp/classify, a program that answers an image by a .pt file, without Python; needs make system-packages
 	cmake -S deploy/cpp -B build/cpp -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"

@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image, ImageOps
 
-from tests.stack import Trained, train
+from tests.stack import Trained, trained_once
 from training.artifacts import Run
 from training.data.dataset import load_split
 
@@ -14,7 +14,7 @@ from training.data.dataset import load_split
 def trained_digits(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Three epochs instead of 24: 97 to 98 of 100 held-out digits are right."""
     folder = tmp_path_factory.mktemp("digits")
-    return train(folder, "--epochs", "3", preset="digits", timeout_seconds=500)
+    return trained_once(folder, "--epochs", "3", preset="digits", timeout_seconds=500)
 
 
 @pytest.fixture(scope="session")

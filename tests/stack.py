@@ -1,7 +1,12 @@
 """A model that was trained a minute ago, a TorchServe and gateways over it, or over workers of their own."""
 
+import fcntl
+import hashlib
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +15,9 @@ import pytest
 
 from tests.gateway import GatewayProcess
 from tests.torchserve_process import ROOT, TorchServeProcess
+
+# What one session of tests has trained, the next need not train again.
+KEPT = ROOT / "build" / "tests"
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,36 @@ def train(folder: Path, *options: str, preset: str = "synthetic", timeout_second
     assert done.returncode == 0, done.stdout + done.stderr
     (run,) = trained.run.iterdir()
     return Trained(run, trained.store)
+
+
+def trained_once(folder: Path, *options: str, preset: str = "synthetic", timeout_seconds: float = 200) -> Trained:
+    """Return a copy of what the pipeline leaves; it runs again only when what it is made of has changed."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    kept = KEPT / f"{preset}-{_digest(*options)}"
+    with (KEPT / f"{preset}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests may run in several processes
+        if not kept.exists():
+            for older in KEPT.glob(f"{preset}-*"):
+                shutil.rmtree(older)
+            with tempfile.TemporaryDirectory(dir=KEPT) as new:
+                train(Path(new), *options, preset=preset, timeout_seconds=timeout_seconds)
+                Path(new).rename(kept)
+                Path(new).mkdir()  # for the one who removes it
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+    (run,) = (folder / "runs").iterdir()
+    return Trained(run, folder / "store")
+
+
+def _digest(*options: str) -> str:
+    """Return a short name for everything that decides what a training leaves."""
+    digest = hashlib.sha256("\n".join(options).encode())
+    digest.update((ROOT / "constraints.txt").read_bytes() + sys.version.encode())
+    for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"):
+        digest.update(os.environ.get(name, "").encode())
+    for room in ("training", "handlers"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def gateway_over(torchserve: TorchServeProcess, **env: str) -> GatewayProcess:
@@ -60,7 +98,7 @@ def gateway_of_workers(store: Path, **env: str) -> GatewayProcess:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The synthetic preset, trained once for the session."""
-    return train(tmp_path_factory.mktemp("trained"))
+    return trained_once(tmp_path_factory.mktemp("trained"))
 
 
 @pytest.fixture(scope="session")
