@@ -40,6 +40,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 serve: setup ## everything: train if model_store/ is empty, then TorchServe and the gateway, until Ctrl-C; BACKEND=workers: the gateway alone
+	@mkdir -p "$(TORCHGATE_MODEL_STORE)" 2>/dev/null || :  # check says why, if it could not be made
 	@$(BIN)/torchgate check
 	@if [ ! -f "$(TORCHGATE_MODEL_STORE)/manifest.json" ]; then $(MAKE) train-and-archive; fi
 	@tuned="$(TORCHGATE_MODEL_STORE)/tuned.env"; if [ -f "$$tuned" ]; then echo "settings of $$tuned"; \

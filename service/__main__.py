@@ -4,6 +4,7 @@ import argparse
 import gc
 import logging
 import math
+import os
 import socket
 import sys
 
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from service.cli.commands import add_verbs, run
 from service.config.environment import env_name
 from service.config.settings import SECRETS, Settings, explain
+from service.config.variables import require_known
 from service.telemetry.access_log import configure_logging
 
 logger = logging.getLogger(__name__)
@@ -25,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="torchgate", description="A gateway for image classifiers on TorchServe.")
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("serve", help="run the gateway until SIGTERM or Ctrl-C")
-    verbs.add_parser("check", help="check the settings and that the port is free, then stop")
+    verbs.add_parser("check", help="check the settings, the state's place and that the port is free, then stop")
     verbs.add_parser("settings", help="list every setting with its default and its value now")
     add_verbs(verbs)
     options = parser.parse_args()
@@ -33,15 +35,24 @@ def main() -> None:
     if "call" in options:
         sys.exit(run(options))
     try:
+        require_known(os.environ)
         settings = Settings()
     except ValidationError as error:
         sys.exit(_complain(explain(error)))
+    except ValueError as error:
+        sys.exit(_complain(str(error)))
     if verb == "settings":
         for name, field in Settings.model_fields.items():
             value = getattr(settings, name)
             shown = "(set)" if name in SECRETS and value else value
             print(f"{env_name(name)}={shown}  (default {field.default}) {field.description}")
         return
+    from service.persistence.engines.place import require_place  # noqa: PLC0415 - the other verbs need no database
+
+    try:
+        require_place(settings)
+    except ValueError as error:
+        sys.exit(_complain(str(error)))
     try:
         listener = _listen(settings)
     except (OSError, TypeError, ValueError) as error:  # for some host names socket raises no OSError

@@ -4,19 +4,18 @@ Everything here blocks, and so does what is built on it.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from threading import Condition
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from service.errors.admin import StateUnavailable
+from service.persistence.engines.engine import create_engine
+from service.persistence.engines.place import PlaceInvalid
 
 SCHEMA_VERSION = 1
-BUSY_SECONDS = 5
-CONNECT_SECONDS = 3
 CLOSE_SECONDS = 10  # for a statement that is under way
 
 _NAME, _TARGET = sa.String(100), sa.String(200)
@@ -96,7 +95,7 @@ class Database:
         with self._used():
             if self._engine is not None:
                 return
-            engine = _engine(self._url)
+            engine = create_engine(self._url)
             try:
                 _make_tables(engine)
             except BaseException:
@@ -140,7 +139,7 @@ class Database:
             self._num_users += 1
         try:
             yield
-        except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        except PlaceInvalid as error:
             raise StateUnavailable(f"TORCHGATE_DATABASE_URL cannot be used: {error}") from error
         except SQLAlchemyError as error:
             # What the driver said, without the statement and its values.
@@ -165,30 +164,3 @@ def _make_tables(engine: sa.Engine) -> None:
             connection.execute(sa.insert(schema).values(version=SCHEMA_VERSION))
         elif found != SCHEMA_VERSION:
             raise StateUnavailable(f"the database has schema {found}, this release reads {SCHEMA_VERSION}")
-
-
-def _engine(url: str) -> sa.Engine:
-    place = sa.make_url(url)
-    if place.drivername == "postgresql":
-        place = place.set(drivername="postgresql+psycopg")  # the driver that the extra `postgres` brings
-    if place.get_backend_name() != "sqlite":
-        return sa.create_engine(place, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_SECONDS})
-    engine = sa.create_engine(place, connect_args={"timeout": BUSY_SECONDS})
-    if place.database and not Path(place.database).exists():
-        with suppress(OSError):  # the first connection reports what is wrong with the path
-            Path(place.database).touch(mode=0o600)  # the database holds the key that signs prediction ids
-
-    # By default the driver begins a transaction at its first write. That fails if another process has written since
-    # the first read. An acknowledged change must survive a crash of the machine, hence FULL.
-    @sa.event.listens_for(engine, "connect")
-    def connected(connection: Any, _: Any) -> None:
-        connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @sa.event.listens_for(engine, "begin")
-    def begins(connection: sa.Connection) -> None:
-        if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine

@@ -53,8 +53,28 @@ def test_a_host_that_is_none_is_named(host: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_free_port_passes_the_check() -> None:
-    assert torchgate("check", TORCHGATE_PORT="0").returncode == 0
+def test_a_free_port_passes_the_check(tmp_path: Path) -> None:
+    done = torchgate("check", TORCHGATE_PORT="0", TORCHGATE_MODEL_STORE=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == []  # nothing is left by the look
+
+
+@pytest.mark.parametrize("verb", ["check", "serve", "settings"])
+def test_a_setting_that_does_not_exist_is_named_with_the_one_that_was_meant(verb: str) -> None:
+    done = torchgate(verb, TORCHGATE_BACKND="workers", TORCHGATE_PORT="0")
+    assert done.returncode == 2
+    assert "TORCHGATE_BACKND: there is no such setting. Did you mean TORCHGATE_BACKEND?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["check", "serve"])
+def test_a_database_that_cannot_work_stops_it_before_it_listens(verb: str) -> None:
+    done = torchgate(verb, TORCHGATE_DATABASE_URL="mysql://me:hidden@host/state", TORCHGATE_PORT="0")
+    assert done.returncode == 2
+    assert "TORCHGATE_DATABASE_URL=mysql://me:***@host/state" in done.stderr
+    assert "sqlite:////folder/file.db or postgresql://" in done.stderr
+    assert "hidden" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_settings_are_listed() -> None:
