@@ -10,7 +10,7 @@ from service.admin.status.broadcaster import StatusBroadcaster
 from service.admin.status.page import assemble
 from service.errors.gateway import ListenersFull
 from service.http.problems import problem_response, problem_responses
-from service.http.server.protocol import HANG_UP, WHEN_GONE, WHEN_STOPPING
+from service.http.server.lasting_answers import HANG_UP, WHEN_GONE, WHEN_STOPPING
 
 EVENT_STREAM = "text/event-stream"
 # After this long without progress a listener's connection is closed.

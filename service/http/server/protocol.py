@@ -11,25 +11,21 @@ Requests of an application's `direct_routes` go around ASGI, without a task and 
 import asyncio
 import re
 import urllib.parse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from service.http.direct_request import DirectApplication, DirectRequest
+from service.http.server.lasting_answers import Listeners
+from service.http.server.timers import HeadTimer, IdleTimer
 
-LAST_LOOK_SECONDS = 0.05  # a busy event loop runs its timers before it reads what has arrived meanwhile
 # A client that is still sending when it is refused gets this much more patience, so that it reads the refusal
 # instead of a connection reset (RFC 9112, section 9.6).
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 256 * 1024 * 1024
 UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
-# In a scope's extensions, for answers that last:
-WHEN_GONE = "torchgate.when_gone"  # sets the function to call when the client leaves
-WHEN_STOPPING = "torchgate.when_stopping"  # sets the function to call when the server begins to stop
-HANG_UP = "torchgate.hang_up"  # ends the connection at once, even if data is still to be sent
-EXTENSIONS = (WHEN_GONE, WHEN_STOPPING, HANG_UP)
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -45,36 +41,37 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._has_progressed = False
         self._awaits_head = False
         self._is_between_messages = True
-        self._alarm: asyncio.TimerHandle | None = None  # for a slow head, or for the end of lingering
-        self._idle_since: float | None = None  # since when there is no request, by the event loop's clock
-        self._when_gone: Callable[[], None] | None = None
-        self._when_stopping: Callable[[], None] | None = None
+        self._listeners = Listeners()
         self._application: DirectApplication | None = self.app if isinstance(self.app, DirectApplication) else None
         self._parsed: DirectRequest | None = None  # the request that is being parsed, if it is a direct one
         self._next: DirectRequest | None = None  # the request whose turn it is, until it begins
         self._is_held = False  # the pipeline waits until the client reads its answers
         self._num_linger_bytes: int | None = None  # left to read and throw away after an early refusal
+        self._lingering: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
+        self._head_timer = HeadTimer(self.loop, self.max_head_seconds, self._refuse_slow_head)
+        self._idle_timer = IdleTimer(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
         self._awaits_head = True
-        self._set_alarm()
+        self._head_timer.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers, and tell the request in progress."""
-        self._stop_waiting()
-        if self.timeout_keep_alive_task is not None:
-            self.timeout_keep_alive_task.cancel()
-        if self._when_gone is not None:
-            self._when_gone()
+        self._head_timer.close()
+        self._idle_timer.close()
+        if self._lingering is not None:
+            self._lingering.cancel()
+        if self._listeners.when_gone is not None:
+            self._listeners.when_gone()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
         """Make the current answer the last. End event streams; abandon one whose client does not read it."""
         super().shutdown()
-        if self._when_stopping is not None:
-            self._when_stopping()
+        if self._listeners.when_stopping is not None:
+            self._listeners.when_stopping()
             if self.flow.write_paused:
                 self.transport.abort()
 
@@ -91,8 +88,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 return
         else:
             self._num_idle_bytes += len(data)
-        if self._awaits_head and self._alarm is None:
-            self._set_alarm()  # only now, since most heads come in one piece and are complete by here
+        if self._awaits_head and self._head_timer.handle is None:
+            self._head_timer.start()  # only now, since most heads come in one piece and are complete by here
         if self._num_idle_bytes > self.max_head_bytes:
             self._refuse(b"431 Request Header Fields Too Large")
 
@@ -101,7 +98,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._awaits_head = True
         self._is_between_messages = False
-        self._idle_since = None
+        self._idle_timer.idle_since = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; trailers after a chunked body are dropped."""
@@ -111,15 +108,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start an ASGI request, or let a direct one have its turn."""
         self._has_progressed = True
-        self._stop_waiting()
-        self._idle_since = None  # the answer to the request before may have been sent while this head came
+        self._awaits_head = False
+        if self._head_timer.handle is not None:
+            self._head_timer.stop()
+        self._idle_timer.idle_since = None  # the answer to the request before may have been sent while this head came
         if self.transport.is_closing():
             return
         self._parsed = request = self._direct_request()
         if request is None:
             super().on_headers_complete()
-            calls: Any = (self._set_when_gone, self._set_when_stopping, self.transport.abort)
-            self.scope["extensions"] = dict(zip(EXTENSIONS, calls, strict=True))
+            self.scope["extensions"] = self._listeners.extensions(self.transport.abort)
             return
         is_its_turn = self.cycle is None or self.cycle.response_complete
         self.cycle = request  # type: ignore[assignment]
@@ -169,10 +167,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         lines = b"\r\n".join(map(b": ".join, (*self.server_state.default_headers, *headers)))
         end = b"\r\n\r\n" if request.keep_alive else b"\r\nconnection: close\r\n\r\n"
         self.transport.write(b"".join((STATUS_LINE[status], lines, end, body)))
-        self._when_gone = None
+        self._listeners.when_gone = None
         if not request.is_body_complete:
             self._num_linger_bytes = LINGER_BYTES
-            self._alarm = self.loop.call_later(LINGER_SECONDS, self.transport.close)
+            self._lingering = self.loop.call_later(LINGER_SECONDS, self.transport.close)
         elif not request.keep_alive:
             self.transport.close()
         self.on_response_complete()
@@ -186,9 +184,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._take_next()
             return
         self.flow.resume_reading()
-        self._idle_since = self.loop.time()
-        if self.timeout_keep_alive_task is None:  # else it finds the new time when it runs
-            self._look_again_in(self.timeout_keep_alive)
+        self._idle_timer.idle_since = self.loop.time()
+        if self._idle_timer.handle is None:
+            self._idle_timer.start()
 
     def resume_writing(self) -> None:
         """Go on with the pipeline: the client has read its answers."""
@@ -196,24 +194,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._is_held:
             self._take_next()
 
-    def timeout_keep_alive_handler(self, is_last_look: bool = False) -> None:
-        """Close an idle connection; first read a request that came while the loop was busy."""
-        self.timeout_keep_alive_task = None
-        if self._idle_since is None:
-            return  # the next answer sets it anew
-        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
-        if left > 0:
-            self._look_again_in(left)
-        elif is_last_look:
-            super().timeout_keep_alive_handler()
-        else:
-            self._look_again_in(LAST_LOOK_SECONDS, True)
-
-    def _look_again_in(self, seconds: float, is_last_look: bool = False) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler, is_last_look)
-
     def _unset_keepalive_if_required(self) -> None:
-        """Leave the timer: setting and cancelling one for each request cost as much as parsing it."""
+        """Leave the timer: see IdleTimer."""
 
     def _direct_request(self) -> DirectRequest | None:
         if self._application is None:
@@ -249,31 +231,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Let the request begin whose turn it is, if any."""
         request, self._next = self._next, None
         if request is not None and self._application is not None and not self.transport.is_closing():
-            self._when_gone = request.leave
+            self._listeners.when_gone = request.leave
             request.begin(self._application, self)
 
-    def _set_when_gone(self, call: Callable[[], None] | None) -> None:
-        self._when_gone = call
-
-    def _set_when_stopping(self, call: Callable[[], None] | None) -> None:
-        self._when_stopping = call
-
-    def _set_alarm(self) -> None:
-        self._alarm = self.loop.call_later(self.max_head_seconds, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm = self.loop.call_later(LAST_LOOK_SECONDS, self._refuse, b"408 Request Timeout")
-
-    def _stop_waiting(self) -> None:
-        self._awaits_head = False
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+    def _refuse_slow_head(self) -> None:
+        self._refuse(b"408 Request Timeout")
 
     def _refuse(self, status: bytes) -> None:
         """Say why and close; say nothing where no request has begun or where an earlier answer is still due."""
-        is_head = self._awaits_head
-        self._stop_waiting()
+        is_head, self._awaits_head = self._awaits_head, False
+        self._head_timer.stop()
         if self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
