@@ -48,6 +48,7 @@ serve: setup ## everything: train if model_store/ is empty, then TorchServe and 
 	eval "[ -n \"\$${$$name+set}\" ] || export $$name='$$value'" ;; esac; done <"$$tuned"; fi; \
 	run=$$(mktemp -d) && trap 'rm -rf "$$run"' EXIT && trap : INT TERM && \
 	TORCHGATE_WITH_TORCHSERVE=$(if $(filter workers,$(TORCHGATE_BACKEND)),false,true) \
+	$(if $(filter workers,$(TORCHGATE_BACKEND)),,TORCHGATE_VERIFIED_ARCHIVES_DIR="$${TORCHGATE_VERIFIED_ARCHIVES_DIR:-$$run/archives}") \
 	TORCHGATE_RUN_DIR="$$run" TORCHGATE_BIN="$(abspath $(BIN))" $(BIN)/supervisord -c deploy/supervisord.conf && \
 	if [ -e "$$run/failed" ]; then exit 1; fi
 

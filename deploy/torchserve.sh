@@ -2,6 +2,7 @@
 # Runs one TorchServe in the foreground with handlers/torchserve.properties, and leaves nothing behind.
 #
 #   TORCHGATE_MODEL_STORE                      folder of the archives (model_store)
+#   TORCHGATE_VERIFIED_ARCHIVES_DIR            folder of the gateway's verified copies; if set, the only model store
 #   TORCHGATE_TORCHSERVE_BIND                  address of all five ports; 0.0.0.0 only inside a private network
 #   TORCHGATE_TORCHSERVE_REST_PORT             predictions over HTTP
 #   TORCHGATE_TORCHSERVE_MANAGEMENT_PORT       registration over HTTP
@@ -25,7 +26,14 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 config=$root/handlers/torchserve.properties
 
 store=${TORCHGATE_MODEL_STORE:-$root/model_store}
-[ -d "$store" ] || fail "TORCHGATE_MODEL_STORE: there is no folder $store"
+setting=TORCHGATE_MODEL_STORE
+if [ -n "${TORCHGATE_VERIFIED_ARCHIVES_DIR:-}" ]; then
+    store=$TORCHGATE_VERIFIED_ARCHIVES_DIR
+    setting=TORCHGATE_VERIFIED_ARCHIVES_DIR
+    # The gateway makes it, too; who comes first does.
+    [ -d "$store" ] || (umask 077 && mkdir -p "$store") || fail "$setting: cannot make the folder $store"
+fi
+[ -d "$store" ] || fail "$setting: there is no folder $store"
 store=$(CDPATH='' cd -- "$store" && pwd)
 
 python=${PYTHON:-$root/.venv/bin/python}

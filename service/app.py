@@ -39,6 +39,7 @@ from service.http.routes.status import status_routes
 from service.http.routes.versions_and_traffic import control_routes, event_routes
 from service.monitoring.prediction_log.records import NoLog, PredictionLog
 from service.monitoring.signed_ids import PredictionIds
+from service.persistence.archives.model_store import ModelStore
 from service.persistence.database import Database
 from service.persistence.feedback_store import FeedbackStore
 from service.persistence.leader_lease import Lease, model_server_lease
@@ -80,8 +81,9 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
         PolicyMetrics(metrics),
         on_open=lambda: prediction_ids.use(shared_secret(database, PREDICTION_ID_KEY)),
     )
+    store = ModelStore(settings)
     membership = Membership(database, gateway_name, server)
-    reconciler = Reconciler(settings, backend, control, registry, membership, server_lease, metrics)
+    reconciler = Reconciler(settings, store, backend, control, registry, membership, server_lease, metrics)
     router = Router(reconciler, registry, settings.default_model)
     shadows = Shadows(reconciler, registry, metrics, settings.deadline_ms)
     tracing = _create_tracing(settings, metrics, gateway_name)
@@ -116,7 +118,7 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
     )
     problems.install(app)
     access = Access(settings)
-    operations = Operations(settings, reconciler, registry)
+    operations = Operations(store, reconciler, registry)
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
     services = PredictionServices(shadows, prediction_ids, prediction_log)
@@ -141,8 +143,9 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
         status_routes(feed, asks_for_key=access.asks_for_key),
     ):
         app.include_router(routes)
-    access_log = AccessLog(settings.log_level, settings.slow_request_ms)
-    return RequestMiddleware(app, {("POST", PATH): predict}, metrics, access_log, tracing)
+    return RequestMiddleware(
+        app, {("POST", PATH): predict}, metrics, AccessLog(settings.log_level, settings.slow_request_ms), tracing
+    )
 
 
 def _create_prediction_log(settings: Settings, metrics: Metrics) -> PredictionLog:

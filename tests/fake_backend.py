@@ -19,6 +19,7 @@ from service.domain.backend import (
     ProbabilityVector,
     Ranking,
     Target,
+    VerifiedArchive,
     VersionStatus,
 )
 from service.errors.gateway import AlreadyRegistered, BackendError, BackendFailed, BackendUnavailable
@@ -173,7 +174,7 @@ class FakeControl:
         self.num_surveys += 1
         return {target: self._status(target, num_workers) for target, num_workers in self.registered.items()}
 
-    async def load(self, target: Target, file: str, num_workers: int) -> None:
+    async def load(self, target: Target, archive: VerifiedArchive, num_workers: int) -> None:
         self._check()
         if target in self.registered:
             raise AlreadyRegistered(f"Model version {target.version} is already registered")

@@ -2,13 +2,14 @@
 
 import base64
 import hashlib
+import io
 import json
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from service.domain.backend import Target
+from service.domain.backend import Target, VerifiedArchive
 
 CLASSES = ["zero", "one", "two", "three"]
 
@@ -69,6 +70,11 @@ def make_store(
         )
     (folder / "manifest.json").write_text(json.dumps({"schema_version": 1, "archives": archives}))
     return contracts
+
+
+def as_verified(path: Path) -> VerifiedArchive:
+    """Return an archive as a backend gets it."""
+    return VerifiedArchive(io.BytesIO(path.read_bytes()), path.name, lambda: None)
 
 
 def replace_archive(store: Path, target: Target, content: bytes) -> None:

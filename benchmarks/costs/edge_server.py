@@ -17,7 +17,15 @@ from typing import Any
 from service import app as composition
 from service.__main__ import serve
 from service.config.settings import Settings
-from service.domain.backend import BatchAnswer, BatchOptions, ProbabilityVector, Ranking, Target, VersionStatus
+from service.domain.backend import (
+    BatchAnswer,
+    BatchOptions,
+    ProbabilityVector,
+    Ranking,
+    Target,
+    VerifiedArchive,
+    VersionStatus,
+)
 
 BACKLOG = 2048
 
@@ -52,7 +60,7 @@ class _InstantBackend:
     async def survey(self) -> Mapping[Target, VersionStatus]:
         return {target: VersionStatus(number, {"ready": number}, 0) for target, number in self._loaded.items()}
 
-    async def load(self, target: Target, file: str, num_workers: int) -> None:
+    async def load(self, target: Target, archive: VerifiedArchive, num_workers: int) -> None:
         self._loaded[target] = num_workers
 
     async def unload(self, target: Target) -> None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from service.config.settings import Settings
 from service.domain.archive import Archive, StoreError
 from service.domain.backend import Target
 from service.domain.model_state import Entry, ModelState, VersionRecord
@@ -23,7 +22,7 @@ from service.errors.admin import (
 )
 from service.errors.gateway import BackendError, GatewayError
 from service.errors.request import ModelNotFound, VersionNotFound
-from service.persistence.model_store import read_catalog
+from service.persistence.archives.model_store import ModelStore
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
@@ -41,8 +40,8 @@ class AdminContext:
 class Operations:
     """Changes versions, traffic and labels."""
 
-    def __init__(self, settings: Settings, reconciler: Reconciler, registry: Registry) -> None:
-        self._settings = settings
+    def __init__(self, store: ModelStore, reconciler: Reconciler, registry: Registry) -> None:
+        self._store = store
         self._reconciler = reconciler
         self._registry = registry
 
@@ -203,8 +202,7 @@ class Operations:
 
     async def _archive(self, model: str, file: str) -> Archive:
         try:
-            settings = self._settings
-            catalog = await asyncio.to_thread(read_catalog, settings.model_store, settings.manifest_key_file)
+            catalog = await asyncio.to_thread(self._store.catalog)
         except StoreError as error:
             raise ArchiveRefused(str(error).rstrip(".")) from error
         archives = {archive.file: archive for archive in catalog.of(model)}

@@ -27,6 +27,22 @@ def require_key(path: Path) -> None:
         raise ValueError(f"{given}: {num_bytes} bytes, at least {LEAST_KEY_BYTES}")
 
 
+def require_verified_folder(folder: Path, model_store: Path) -> None:
+    """Raise ValueError unless the folder is there, or can be made, and nobody else can write into it."""
+    given = f"{env_name('verified_archives_dir')}={folder}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        raise ValueError(f"{given}: {error.strerror}; it must be a folder, or one that can be made") from error
+    if folder.resolve() == model_store.resolve():
+        raise ValueError(f"{given}: it must be another folder than {env_name('model_store')}")
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise ValueError(f"{given}: others can write into it; give it to the gateway's user and run chmod go-w")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"{given}: nothing can be written into it")
+
+
 def require_worker_python(name: str | None) -> None:
     """Raise ValueError unless the workers' Python is there; only our own is asked for torchserve, without a start."""
     if name is not None:

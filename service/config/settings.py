@@ -12,6 +12,7 @@ from service.config.environment import (
     require_collector,
     require_key,
     require_log_folder,
+    require_verified_folder,
     require_worker_python,
 )
 from service.config.identity import IdentitySettings
@@ -159,6 +160,8 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
                 )
         if self.manifest_key_file is not None:
             require_key(self.manifest_key_file)
+        if self.verified_archives_dir is not None:
+            require_verified_folder(self.verified_archives_dir, self.model_store)
         if self.backend == "workers":
             require_worker_python(self.worker_python)
         if self.prediction_log_dir is not None:

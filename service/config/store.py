@@ -15,6 +15,11 @@ class ModelStoreSettings(BaseModel):
         description="File with the key, 16 bytes at least, that the store's manifest must be signed with; unset asks "
         "for no signature.",
     )
+    verified_archives_dir: Path | None = Field(
+        None,
+        description="Backends grpc and rest: folder that only the gateway writes, and that TorchServe has as its model "
+        "store; each load copies a checked archive into it. Unset: TorchServe reads its own store, unchecked.",
+    )
     default_model: str | None = Field(
         None, description="Model of a request that names none; unset means the only one in the store."
     )

@@ -1,8 +1,8 @@
 """The interface to the software that runs the models: two protocols and their values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, BinaryIO, Literal, Protocol
 
 Priority = Literal["normal", "low"]
 ProfileKind = Literal["table", "trace"]
@@ -65,6 +65,15 @@ class BatchAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifiedArchive:
+    """An archive whose bytes were checked; a backend loads this and nothing else."""
+
+    file: BinaryIO  # open for reading, at its start
+    name: str  # of the file in TorchServe's store
+    close: Callable[[], None]  # removes the copy once it is loaded; blocks on disk
+
+
+@dataclass(frozen=True, slots=True)
 class VersionStatus:
     """The state of a loaded version's workers, by the backend."""
 
@@ -72,6 +81,7 @@ class VersionStatus:
     worker_states: Mapping[str, int]  # state -> number of workers in it
     num_pending: int
     worker_memory_bytes: Sequence[int] = ()  # of each worker, if the backend knows
+    file: str = ""  # that it was loaded from, if the backend knows
 
     @property
     def num_ready(self) -> int:
@@ -114,8 +124,8 @@ class ModelControl(Protocol):
     async def survey(self) -> Mapping[Target, VersionStatus]:
         """Return every registered version with its status, without waiting for predictions."""
 
-    async def load(self, target: Target, file: str, num_workers: int) -> None:
-        """Register the archive `file` of the model store and wait until `num_workers` workers have loaded it."""
+    async def load(self, target: Target, archive: VerifiedArchive, num_workers: int) -> None:
+        """Register the archive and wait until `num_workers` workers have loaded it; it is not read after that."""
 
     async def unload(self, target: Target) -> None:
         """Unregister a version."""

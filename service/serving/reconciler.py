@@ -17,6 +17,7 @@ from service.domain.backend import Backend, ModelControl, Target, VersionStatus
 from service.errors.admin import StateUnavailable
 from service.errors.gateway import BackendError, BackendTimeout
 from service.errors.request import VersionNotFound
+from service.persistence.archives.model_store import ModelStore
 from service.persistence.leader_lease import Lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
@@ -37,6 +38,7 @@ class Reconciler:
     def __init__(
         self,
         settings: Settings,
+        store: ModelStore,
         backend: Backend,
         control: ModelControl,
         registry: Registry,
@@ -51,8 +53,8 @@ class Reconciler:
         self._membership = membership
         self._lease = lease
         self._metrics = metrics
-        self._loader = VersionLoader(settings, backend, control, metrics)
-        self._store = ModelStoreWatcher(settings, registry)
+        self._loader = VersionLoader(settings, store, backend, control, metrics)
+        self._store = ModelStoreWatcher(settings, store, registry)
         self._surveyed: Mapping[Target, VersionStatus] = {}
         self._num_timeouts = 0
         self._complaint = ""  # the last one about the store

@@ -12,7 +12,7 @@ from service.config.settings import Settings
 from service.domain.archive import Archive, Catalog, StoreError
 from service.domain.model_state import Entry, ModelState, VersionRecord
 from service.domain.traffic import Policy
-from service.persistence.model_store import read_catalog
+from service.persistence.archives.model_store import ModelStore
 from service.persistence.registry import Registry
 
 StorePolicy = Literal["latest", "all", "specific"]
@@ -44,8 +44,9 @@ def noticed(state: ModelState, archives: Sequence[Archive], *, may_replace: bool
 class ModelStoreWatcher:
     """Reads the model store at the start and then periodically, and registers new archives."""
 
-    def __init__(self, settings: Settings, registry: Registry) -> None:
+    def __init__(self, settings: Settings, store: ModelStore, registry: Registry) -> None:
         self._settings = settings
+        self._store = store
         self._registry = registry
         self._next_look = 0.0  # time.monotonic()
 
@@ -59,7 +60,7 @@ class ModelStoreWatcher:
         if is_serving and time.monotonic() < self._next_look:
             return
         store = self._settings.model_store
-        catalog = await asyncio.to_thread(read_catalog, store, self._settings.manifest_key_file)
+        catalog = await asyncio.to_thread(self._store.catalog)
         if not catalog.archives and not is_serving:
             raise StoreError(f"no archive in {store}/manifest.json yet (make train-and-archive puts some there)")
         await self._registry.open()

@@ -3,18 +3,28 @@
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from service.batching.batcher import Batcher
 from service.batching.queue import BatchLimits
 from service.config.settings import Settings
-from service.domain.archive import StoreError
-from service.domain.backend import Backend, BatchOptions, ItemError, ModelControl, ProbabilityVector, VersionStatus
+from service.domain.archive import Archive, StoreError
+from service.domain.backend import (
+    Backend,
+    BatchOptions,
+    ItemError,
+    ModelControl,
+    ProbabilityVector,
+    VerifiedArchive,
+    VersionStatus,
+)
 from service.domain.model_state import VersionRecord
 from service.errors.gateway import AlreadyRegistered, BackendError, BackendFailed
 from service.monitoring.drift import DriftLimits
 from service.monitoring.drift_monitor import DriftMonitor
-from service.persistence.model_store import open_archive
+from service.persistence.archives.model_store import ModelStore
 from service.serving.model_version import ModelVersion
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import DriftMetrics, VersionMetrics
@@ -29,8 +39,11 @@ class SelfCheckFailed(Exception):
 class VersionLoader:
     """Creates versions and has the backend load them."""
 
-    def __init__(self, settings: Settings, backend: Backend, control: ModelControl, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, store: ModelStore, backend: Backend, control: ModelControl, metrics: Metrics
+    ) -> None:
         self._settings = settings
+        self._store = store
         self._backend = backend
         self._control = control
         self._metrics = metrics
@@ -47,7 +60,7 @@ class VersionLoader:
         """Read the archive's contract; raises StoreError if the manifest names another archive."""
         settings, archive = self._settings, version.archive
         async with self._opening:
-            contract = await asyncio.to_thread(open_archive, settings.model_store, archive)
+            contract = await asyncio.to_thread(self._store.contract, archive)
         precision = str(contract.document.get("precision", ""))
         version.metrics.info.info({"precision": precision, "sha256": archive.sha256})
         limits = DriftLimits(
@@ -86,16 +99,17 @@ class VersionLoader:
     async def _load(self, version: ModelVersion, status: VersionStatus | None, *, may_control: bool) -> None:
         """Have the backend load this archive with its workers, and check its answers."""
         version.start_loading(f"the model server loads {version.archive.file}, then its answers are checked")
-        if may_control and status is not None and not (status.num_ready and await self._is_this_archive(version)):
+        if may_control and status is not None and not (status.num_ready and await self._is_same(version, status)):
             logger.warning("%s is registered without a ready worker or from another archive; replaced", version.target)
             await self._control.unload(version.target)
             status = None
         num_workers = version.num_workers
         if may_control and status is None:
-            await self._control.load(version.target, version.archive.file, num_workers)
+            async with self._verified(version.archive) as archive:
+                await self._control.load(version.target, archive, num_workers)
         elif may_control and status is not None and status.num_workers_wanted != num_workers:
             await self._control.scale(version.target, num_workers)
-        if not await self._is_this_archive(version):
+        if not await self._is_same(version, status):
             if not may_control:
                 version.wait("the model server has another archive of it, which the leading gateway replaces")
                 return
@@ -125,7 +139,28 @@ class VersionLoader:
             version.quality.close()
         self._metrics.forget(version.target)
 
-    async def _is_this_archive(self, version: ModelVersion) -> bool:
+    @asynccontextmanager
+    async def _verified(self, archive: Archive) -> AsyncIterator[VerifiedArchive]:
+        """Check an archive once more, for this load, and give what the backend may load."""
+        stop = threading.Event()
+        work = asyncio.get_running_loop().run_in_executor(None, self._store.verified, archive, stop)
+        try:
+            verified = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait({work})
+            if work.exception() is None:
+                work.result().close()
+            raise
+        try:
+            yield verified
+        finally:
+            await asyncio.to_thread(verified.close)
+
+    async def _is_same(self, version: ModelVersion, status: VersionStatus | None) -> bool:
+        """Return whether the backend has the version's archive; a `status` was there before this gateway loaded it."""
+        if status is not None and not self._store.is_verified(version.archive, status.file):
+            return False
         described = await self._control.contract(version.target)
         return all(described.get(key) == value for key, value in version.contract.document.items())
 

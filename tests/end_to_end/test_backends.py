@@ -24,6 +24,7 @@ from service.telemetry.metrics import Metrics
 from tests import images
 from tests.end_to_end.test_images import bars
 from tests.stack import Trained
+from tests.stores import as_verified
 from tests.torchserve_process import TorchServeProcess, free_ports
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +60,7 @@ async def backend(request: pytest.FixtureRequest, trained: Trained) -> AsyncIter
     await each.start()
     await control.start()
     if request.param == "workers":
-        await control.load(FP32, "synthetic-1.0.mar", 1)
+        await control.load(FP32, as_verified(trained.store / "synthetic-1.0.mar"), 1)
     yield each
     await control.close()
     await each.close()
@@ -142,14 +143,18 @@ def settings_of_an_empty_one(request: pytest.FixtureRequest, trained: Trained) -
             yield settings_for(torchserve)
 
 
-async def test_versions_are_loaded_scaled_and_unloaded(settings_of_an_empty_one: Settings) -> None:
+async def test_versions_are_loaded_scaled_and_unloaded(
+    settings_of_an_empty_one: Settings, trained: Trained, tmp_path: Path
+) -> None:
+    (tmp_path / "synthetic-7.0.mar").write_bytes(b"")
+    missing = as_verified(tmp_path / "synthetic-7.0.mar")  # not in TorchServe's store, and no archive
     control: ModelControl
     _, control = create_backend(settings_of_an_empty_one, Metrics())
     await control.start()
     try:
         assert await control.survey() == {}
-        await control.load(FP32, "synthetic-1.0.mar", 1)
-        await control.load(INT8, "synthetic-1.0-int8-dynamic.mar", 1)
+        await control.load(FP32, as_verified(trained.store / "synthetic-1.0.mar"), 1)
+        await control.load(INT8, as_verified(trained.store / "synthetic-1.0-int8-dynamic.mar"), 1)
         assert {target: status.num_ready for target, status in (await control.survey()).items()} == {
             FP32: 1,
             INT8: 1,
@@ -159,9 +164,9 @@ async def test_versions_are_loaded_scaled_and_unloaded(settings_of_an_empty_one:
         await control.scale(INT8, 2)
         assert (await control.survey())[INT8].num_workers_wanted == 2
         with pytest.raises(BackendError, match=r"already registered|409"):
-            await control.load(FP32, "synthetic-1.0.mar", 1)
+            await control.load(FP32, as_verified(trained.store / "synthetic-1.0.mar"), 1)
         with pytest.raises(BackendError):
-            await control.load(Target("synthetic", "7.0"), "synthetic-7.0.mar", 1)
+            await control.load(Target("synthetic", "7.0"), missing, 1)
         await control.unload(FP32)  # the default version of TorchServe, with another beside it
         await control.unload(INT8)
         assert await control.survey() == {}

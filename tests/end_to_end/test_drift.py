@@ -17,7 +17,8 @@ from service.config.settings import Settings
 from service.domain.contract import Reference
 from service.monitoring.answer_window import AnswerWindow, TopClass
 from service.monitoring.drift import DriftLimits, drift_scores
-from service.persistence.model_store import open_archive, read_catalog
+from service.persistence.archives.contents import read_contract
+from service.persistence.archives.manifest import read_catalog
 from tests.digits import inverted, png
 from tests.gateway import GatewayProcess
 from tests.stack import Trained, gateway_of_workers
@@ -82,7 +83,8 @@ def num_drift_lines(gateway: GatewayProcess) -> int:
 def reference(trained_digits: Trained) -> Reference:
     """The model's answers to its validation images, as its archive has them."""
     (archive,) = (each for each in read_catalog(trained_digits.store).archives if each.version == "1.0")
-    found = open_archive(trained_digits.store, archive).reference
+    with (trained_digits.store / archive.file).open("rb") as file:
+        found = read_contract(file, archive).reference
     assert found is not None
     return found
 

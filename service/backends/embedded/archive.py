@@ -1,11 +1,13 @@
 """Unpacks an archive into a folder, trusting nothing that it says of itself."""
 
 import errno
+import os
 import stat
 import threading
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from pydantic import AliasPath, BaseModel, Field
 
@@ -41,8 +43,8 @@ class Unpacked:
     handler: str  # as the manifest names it: a module of the archive, and maybe a function in it
 
 
-def unpack(path: Path, folder: Path, target: Target, stop: threading.Event) -> Unpacked:
-    """Unpack the archive at `path` into `folder`, which must not exist yet. Blocks on disk; `stop` ends it early.
+def unpack(file: BinaryIO, folder: Path, target: Target, stop: threading.Event) -> Unpacked:
+    """Unpack an archive into `folder`, which must not exist yet. Blocks on disk; `stop` ends it early.
 
     Raises:
         StoreError: it cannot be read or written, is not safe to unpack, or is not the archive of `target`; what was
@@ -50,19 +52,19 @@ def unpack(path: Path, folder: Path, target: Target, stop: threading.Event) -> U
     """
     try:
         folder.mkdir(mode=0o700)
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            members = _checked(archive, path.stat().st_size)
+        with zipfile.ZipFile(file) as archive:
+            members = _checked(archive, file.seek(0, os.SEEK_END))
             for member, place in members:
                 _write(archive, member, folder / place, stop)
             return Unpacked(folder, _handler(archive, members, target))
     except StoreError as error:
-        raise StoreError(f"{path}: {error}") from error
+        raise StoreError(f"the archive of {target}: {error}") from error
     except OSError as error:
         what = "the disk is full" if error.errno in {errno.ENOSPC, errno.EDQUOT} else str(error)
-        raise StoreError(f"{path}: it cannot be unpacked into {folder}: {what}") from error
+        raise StoreError(f"the archive of {target} cannot be unpacked into {folder}: {what}") from error
     # zlib.error and the like come from archives made to break the reader.
     except Exception as error:
-        raise StoreError(f"{path}: it cannot be unpacked: {type(error).__name__}: {error}") from error
+        raise StoreError(f"the archive of {target} cannot be unpacked: {type(error).__name__}: {error}") from error
 
 
 def _checked(archive: zipfile.ZipFile, archive_bytes: int) -> list[tuple[zipfile.ZipInfo, PurePosixPath]]:

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from service.backends.embedded.allocator import find_allocator
 from service.backends.embedded.archive import Unpacked, unpack
@@ -21,7 +21,7 @@ from service.backends.embedded.worker_pool import DRAIN_SECONDS, WorkerPool
 from service.backends.packed_request import packed_fields, parse_answer
 from service.config.settings import Settings
 from service.domain.archive import StoreError
-from service.domain.backend import BatchAnswer, BatchOptions, Target, VersionStatus
+from service.domain.backend import BatchAnswer, BatchOptions, Target, VerifiedArchive, VersionStatus
 from service.errors.gateway import BackendError, BackendFailed, BackendTimeout, BackendUnavailable
 
 logger = logging.getLogger(__name__)
@@ -77,8 +77,11 @@ class EmbeddedBackend:
         """Return every loaded version and its status."""
         return {target: pool.status() for target, pool in self._pools.items()}
 
-    async def load(self, target: Target, file: str, num_workers: int) -> None:
-        """Unpack the archive `file` of the model store and wait until `num_workers` workers have loaded it."""
+    async def load(self, target: Target, archive: VerifiedArchive, num_workers: int) -> None:
+        """Unpack the archive into the private folder and wait until `num_workers` workers have loaded it.
+
+        Workers that are added or replaced later load what was unpacked.
+        """
         if target in self._pools or target in self._loading:
             raise BackendFailed(f"{target} is already registered")
         limit_seconds = self._settings.load_timeout_seconds
@@ -87,8 +90,8 @@ class EmbeddedBackend:
         self._loading.add(target)
         try:
             async with asyncio.timeout(limit_seconds):
-                archive = await self._unpack(self._settings.model_store / file, folder, target)
-                pool = WorkerPool(target, archive, self._spares, self._settings, self._on_restart)
+                unpacked = await self._unpack(archive.file, folder, target)
+                pool = WorkerPool(target, unpacked, self._spares, self._settings, self._on_restart)
                 self._pools[target] = pool
                 await pool.resize(num_workers)
         except BaseException as error:  # a failure leaves nothing behind
@@ -138,10 +141,10 @@ class EmbeddedBackend:
             raise BackendUnavailable(f"{target} is not loaded")
         return pool
 
-    async def _unpack(self, path: Path, folder: Path, target: Target) -> Unpacked:
+    async def _unpack(self, file: BinaryIO, folder: Path, target: Target) -> Unpacked:
         """Unpack on a thread; a cancelled load stops the thread and waits for it."""
         stop = threading.Event()
-        work = asyncio.get_running_loop().run_in_executor(None, unpack, path, folder, target, stop)
+        work = asyncio.get_running_loop().run_in_executor(None, unpack, file, folder, target, stop)
         try:
             return await asyncio.shield(work)
         except StoreError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from service.domain.backend import Target, VersionStatus
+from service.domain.backend import Target, VerifiedArchive, VersionStatus
 from service.errors.gateway import AlreadyRegistered, BackendFailed, BackendTimeout, BackendUnavailable
 
 # What the management API answers from memory; loading has a limit of its own.
@@ -59,13 +59,16 @@ class TorchServeControl:
             versions = await self._call("GET", f"/models/{name}/all")
         return versions
 
-    async def load(self, target: Target, file: str, num_workers: int) -> None:
-        """Register `file` and wait until its workers have loaded it; AlreadyRegistered if another client was first."""
+    async def load(self, target: Target, archive: VerifiedArchive, num_workers: int) -> None:
+        """Register an archive and wait until its workers have loaded it; AlreadyRegistered if another was first.
+
+        TorchServe finds it by its name in its own store, and unpacks it before its workers start.
+        """
         await self._call(
             "POST",
             "/models",
             params={
-                "url": file,
+                "url": archive.name,
                 "model_name": target.model,
                 "batch_size": 1,  # one request carries a whole batch; TorchServe's own batcher stays out of it
                 "initial_workers": num_workers,
@@ -147,4 +150,5 @@ def _status(version: Mapping[str, Any]) -> VersionStatus:
             for worker in sorted(workers, key=lambda each: int(each["id"]))
             if worker["memoryUsage"]
         ],
+        file=version.get("modelUrl", ""),
     )

@@ -16,6 +16,7 @@ from service.config.settings import Settings
 from service.domain.backend import Target
 from service.domain.model_state import Entry
 from service.errors.gateway import GatewayError, NotReady
+from service.persistence.archives.model_store import ModelStore
 from service.persistence.database import Database
 from service.persistence.leader_lease import Lease
 from service.persistence.membership import Membership
@@ -43,9 +44,12 @@ class Gate:
         database = Database(made.state_url)
         self.registry = Registry(StateStore(database, "test"), 0.01, PolicyMetrics(Metrics()))
         membership, lease = Membership(database, "test", "server"), Lease(database, "test")
-        self.reconciler = Reconciler(made, FakeBackend(), self.control, self.registry, membership, lease, Metrics())
+        store = ModelStore(made)
+        self.reconciler = Reconciler(
+            made, store, FakeBackend(), self.control, self.registry, membership, lease, Metrics()
+        )
         self.router = Router(self.reconciler, self.registry, None)
-        self.operations = Operations(made, self.reconciler, self.registry)
+        self.operations = Operations(store, self.reconciler, self.registry)
 
     async def settle(self) -> None:
         """Return when the gateway has seen of the backend what there is to see."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.backend import Target
+from service.domain.backend import Target, VerifiedArchive
 from service.errors.gateway import AlreadyRegistered, BackendFailed, BackendTimeout, BackendUnavailable
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.gateway import running_gateway
@@ -50,10 +50,10 @@ async def test_workers_are_shown_while_other_versions_are_still_loading(
     go_on = asyncio.Event()
     load = FakeControl.load
 
-    async def slow(self: FakeControl, target: Target, file: str, num_workers: int) -> None:
+    async def slow(self: FakeControl, target: Target, archive: VerifiedArchive, num_workers: int) -> None:
         if target == INT8:
             await go_on.wait()
-        await load(self, target, file, num_workers)
+        await load(self, target, archive, num_workers)
 
     monkeypatch.setattr(FakeControl, "load", slow)
     async with running_gateway(tmp_path, wait_until_ready=False) as rig:
@@ -168,7 +168,7 @@ async def test_a_load_that_fails_is_tried_again(tmp_path: Path) -> None:
     def first_load_fails(_: FakeBackend, control: FakeControl) -> None:
         load = control.load
 
-        async def fail_once(target: Target, file: str, num_workers: int) -> None:
+        async def fail_once(target: Target, archive: VerifiedArchive, num_workers: int) -> None:
             control.load = load  # type: ignore[method-assign]
             raise BackendFailed("HTTP 500: Failed to start workers")
 
@@ -208,7 +208,7 @@ async def test_what_another_gateway_loads_is_waited_for_and_not_replaced(tmp_pat
 
 async def test_who_comes_second_with_a_load_waits_for_the_first(tmp_path: Path) -> None:
     def first(_: FakeBackend, control: FakeControl) -> None:
-        async def load(target: Target, file: str, num_workers: int) -> None:
+        async def load(target: Target, archive: VerifiedArchive, num_workers: int) -> None:
             control.registered[target] = num_workers
             raise AlreadyRegistered("Model version 1.0 is already registered")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from service.domain.archive import StoreError
-from service.persistence.model_store import read_catalog
+from service.persistence.archives.manifest import read_catalog
 from training.archive.archive import archive, check_archive
 from training.archive.manifest import next_release, read_manifest, taken_releases
 from training.artifacts import Run

@@ -1,6 +1,7 @@
 """Archives that want out of their folder, or to fill the disk."""
 
 import errno
+import io
 import json
 import stat
 import threading
@@ -20,7 +21,8 @@ GOOD_MANIFEST = {"model": {"modelName": "odd", "modelVersion": "1.0", "handler":
 
 
 def unpacked(path: Path, target: Target = TARGET) -> subject.Unpacked:
-    return unpack(path, path.parent / "out", target, threading.Event())
+    with path.open("rb") as file:
+        return unpack(file, path.parent / "out", target, threading.Event())
 
 
 def with_member(path: Path, member: str | zipfile.ZipInfo, content: bytes = b"x", compression: int = 0) -> Path:
@@ -138,4 +140,4 @@ def test_it_stops_when_told(tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(StoreError, match="stopped"):
-        unpack(path, tmp_path / "out", TARGET, stop)
+        unpack(io.BytesIO(path.read_bytes()), tmp_path / "out", TARGET, stop)

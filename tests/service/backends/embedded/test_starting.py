@@ -11,6 +11,7 @@ import pytest
 from service.errors.gateway import BackendError, BackendFailed, BackendUnavailable
 from tests.odd_archive import FILE, HANDLER, TARGET, write_archive
 from tests.service.backends.embedded.odd_workers import SECONDS, ask, make_workers, worker_processes
+from tests.stores import as_verified
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +42,7 @@ async def test_a_load_that_fails_says_why_and_leaves_nothing(
     await workers.start()
     try:
         with pytest.raises(BackendError, match=words):
-            await workers.load(TARGET, FILE, 1)
+            await workers.load(TARGET, as_verified(tmp_path / FILE), 1)
         assert await workers.survey() == {}
         assert worker_processes(tmp_path) == []
         with pytest.raises(BackendUnavailable):
@@ -66,7 +67,7 @@ async def test_a_load_that_passes_both_limits_in_one_turn_of_the_loop_leaves_not
 
     loop.call_later(2.5, hold_the_loop)  # the worker's own limit began milliseconds after that of the load
     with pytest.raises(BackendError):
-        await workers.load(TARGET, FILE, 1)
+        await workers.load(TARGET, as_verified(tmp_path / FILE), 1)
     assert [psutil.pid_exists(pid) for pid in pids] == [False]
     await workers.close()
 
@@ -76,7 +77,7 @@ async def test_a_worker_too_large_for_its_bound_does_not_load(tmp_path: Path) ->
     workers = make_workers(tmp_path, worker_max_bytes=1_000_000)
     await workers.start()
     with pytest.raises(BackendFailed, match="TORCHGATE_WORKER_MAX_BYTES"):
-        await workers.load(TARGET, FILE, 1)
+        await workers.load(TARGET, as_verified(tmp_path / FILE), 1)
     await workers.close()
 
 
@@ -85,7 +86,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path, monkeypa
     write_archive(tmp_path / FILE)
     workers = make_workers(tmp_path)
     await workers.start()
-    loading = asyncio.create_task(workers.load(TARGET, FILE, 2))
+    loading = asyncio.create_task(workers.load(TARGET, as_verified(tmp_path / FILE), 2))
     async with asyncio.timeout(SECONDS):
         while len(worker_processes(tmp_path)) < 2:
             await asyncio.sleep(0.001)
@@ -104,5 +105,5 @@ async def test_a_python_without_torchserve_says_so(tmp_path: Path) -> None:
     workers = make_workers(tmp_path, worker_python=str(bare))
     await workers.start()
     with pytest.raises(BackendFailed, match="No module named 'ts'"):
-        await workers.load(TARGET, FILE, 1)
+        await workers.load(TARGET, as_verified(tmp_path / FILE), 1)
     await workers.close()

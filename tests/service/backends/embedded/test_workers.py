@@ -20,6 +20,7 @@ from tests.service.backends.embedded.odd_workers import (
     until_ready,
     worker_processes,
 )
+from tests.stores import as_verified
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +46,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory, metrics: Metrics) ->
     os.environ["TORCHGATE_SECRET"] = "secret"
     workers = make_workers(store, metrics, worker_max_bytes=LIMIT_BYTES)
     await workers.start()
-    await workers.load(TARGET, FILE, 2)
+    await workers.load(TARGET, as_verified(store / FILE), 2)
     del os.environ["TORCHGATE_SECRET"]
     yield workers
     await workers.close()

@@ -1,24 +1,17 @@
-"""Reads the model store: its manifest, and the archives whose sha256 the manifest names."""
+"""Reads the manifest of the model store."""
 
 import hashlib
 import hmac
-import json
 import re
-import zipfile
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
 from service.domain.archive import Archive, Catalog, StoreError
-from service.domain.backend import Target
-from service.domain.contract import Contract, ContractInvalid, parse_contract
 
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
-CONTRACT = "contract.json"
 DEFAULT_VARIANT = "fp32"
-# A contract is text of a few hundred kilobytes at most; an archive that claims more is not ours.
-MAX_CONTRACT_BYTES = 16 * 1024 * 1024
 
 
 class _Manifest(BaseModel):
@@ -67,37 +60,3 @@ def _require_signature(store: Path, written: bytes, key_file: Path) -> None:
 def _release_order(release: str) -> tuple[tuple[int, ...], str]:
     """Return a key that orders releases by their numbers, so that 1.10 comes after 1.9."""
     return tuple(int(number) for number in re.findall(r"\d+", release)), release
-
-
-def open_archive(store: Path, archive: Archive) -> Contract:
-    """Check the sha256 of `archive` and return its contract. Blocks on disk.
-
-    Raises:
-        StoreError: the file is missing, is not the one in the manifest, or carries no valid contract.
-    """
-    path = store / archive.file
-    try:
-        contract = _read_contract(path, archive.sha256)
-    except KeyError as error:
-        raise StoreError(f"{path}: it has no {CONTRACT}") from error
-    except (StoreError, ContractInvalid) as error:
-        raise StoreError(f"{path}: {error}") from error
-    # zipfile, its decompressors and json raise many kinds of errors on a malformed archive.
-    except Exception as error:
-        raise StoreError(f"{path}: {CONTRACT}: {type(error).__name__}: {error}") from error
-    if Target(contract.model, contract.version) != archive.target:
-        raise StoreError(
-            f"{path}: it holds {contract.model} {contract.version}, the manifest says {archive.model} {archive.version}"
-        )
-    return contract
-
-
-def _read_contract(path: Path, sha256: str) -> Contract:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != sha256:
-            raise StoreError(f"its sha256 is {found}, the manifest says {sha256}")
-        with zipfile.ZipFile(file) as archived:
-            if archived.getinfo(CONTRACT).file_size > MAX_CONTRACT_BYTES:
-                raise StoreError(f"{CONTRACT} is larger than {MAX_CONTRACT_BYTES} bytes")
-            return parse_contract(json.loads(archived.read(CONTRACT)))
