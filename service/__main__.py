@@ -1,25 +1,20 @@
-"""The `torchgate` command: settings, then the application, then uvicorn."""
+"""The `torchgate` command: settings, then the application, then its server."""
 
 import argparse
-import gc
-import logging
-import math
+import contextlib
 import os
-import socket
 import sys
+from collections.abc import Sequence
 
-import uvicorn
 from pydantic import ValidationError
 
 from service.cli.commands import add_verbs, run
 from service.config.environment import env_name
 from service.config.settings import SECRETS, Settings, explain
 from service.config.variables import require_known
+from service.process.lifecycle import Lifecycle
+from service.process.listening import CannotListen, ListeningSocket, bind_sockets
 from service.telemetry.access_log import configure_logging
-
-logger = logging.getLogger(__name__)
-
-BACKLOG = 2048
 
 
 def main() -> None:
@@ -54,47 +49,24 @@ def main() -> None:
     except ValueError as error:
         sys.exit(_complain(str(error)))
     try:
-        listener = _listen(settings)
-    except (OSError, TypeError, ValueError) as error:  # for some host names socket raises no OSError
-        place = f"{settings.host}:{settings.port}"
-        reason = getattr(error, "strerror", None) or error
-        sys.exit(_complain(f"cannot listen on {place} (TORCHGATE_HOST, TORCHGATE_PORT): {reason}"))
-    with listener:
+        sockets = bind_sockets(settings)
+    except CannotListen as error:
+        sys.exit(_complain(str(error)))
+    with contextlib.ExitStack() as stack:
+        for each in sockets:
+            stack.enter_context(each.socket)
         if verb == "serve":
-            serve(settings, listener)
+            serve(settings, sockets)
 
 
-def serve(settings: Settings, listener: socket.socket) -> None:
-    """Answer requests on `listener` until a signal stops it, then finish those in progress."""
+def serve(settings: Settings, sockets: Sequence[ListeningSocket]) -> None:
+    """Answer requests on `sockets` until a signal stops it, then finish those in progress."""
     from service.app import create_app  # noqa: PLC0415
-    from service.http.server.protocol import BoundedHttpProtocol  # noqa: PLC0415 - the other verbs need none of it
+    from service.http.server.server import run_server  # noqa: PLC0415 - the other verbs need none of it
 
     configure_logging(settings.log_level)
-    host, port = listener.getsockname()[:2]
-    logger.info("torchgate listens on http://%s:%d", host, port, extra={"host": host, "port": port})
-    config = uvicorn.Config(
-        create_app(settings),
-        loop="uvloop",
-        http=BoundedHttpProtocol,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=settings.keep_alive_seconds,
-        timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
-    )
-    server = uvicorn.Server(config)
-    # The imported modules stay. Without freeze, each full collection would scan them and delay requests by 0.1 s.
-    gc.collect()
-    gc.freeze()
-    server.run(sockets=[listener])
-
-
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    lifecycle = Lifecycle()
+    run_server(create_app(settings, lifecycle=lifecycle), settings, sockets, lifecycle)
 
 
 def _complain(text: str) -> int:

@@ -48,6 +48,7 @@ from service.persistence.registry import Registry
 from service.persistence.rollout_store import RolloutStore
 from service.persistence.shared_secret import shared_secret
 from service.persistence.state_store import StateStore
+from service.process.lifecycle import Lifecycle
 from service.serving.reconciler import Reconciler
 from service.serving.router import Router
 from service.serving.shadow_traffic import Shadows
@@ -63,8 +64,13 @@ DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions 
 PREDICTION_ID_KEY = "prediction_ids"  # the name of the key that signs prediction ids
 
 
-def create_app(settings: Settings, backend: Backend | None = None, control: ModelControl | None = None) -> ASGIApp:
-    """Return the gateway; a test may pass its own backend and control."""
+def create_app(
+    settings: Settings,
+    backend: Backend | None = None,
+    control: ModelControl | None = None,
+    lifecycle: Lifecycle | None = None,
+) -> ASGIApp:
+    """Return the gateway; a test may pass its own backend and control. `lifecycle` is shared with its server."""
     metrics = Metrics(settings.objectives)
     if backend is None or control is None:
         backend, control = create_backend(settings, metrics)
@@ -139,7 +145,7 @@ def create_app(settings: Settings, backend: Backend | None = None, control: Mode
         rollout_views(rollouts, registry, rollout_store),
         event_routes(registry),
         feedback_routes(access, feedback),
-        health_routes(reconciler, router, metrics.registry),
+        health_routes(reconciler, router, lifecycle or Lifecycle(), metrics.registry),
         status_routes(feed, asks_for_key=access.asks_for_key),
     ):
         app.include_router(routes)

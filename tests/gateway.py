@@ -25,6 +25,9 @@ from service.app import create_app
 from service.config.settings import Settings
 from service.domain.backend import Target
 from service.http.server.protocol import BoundedHttpProtocol
+from service.http.server.server import GatewayServer
+from service.process.lifecycle import Lifecycle
+from service.process.listening import PUBLIC, ListeningSocket
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.stores import make_store
 
@@ -41,7 +44,7 @@ class Rig:
     client: httpx.AsyncClient
     backend: FakeBackend
     control: FakeControl
-    server: uvicorn.Server
+    server: GatewayServer
 
     async def predict(self, body: bytes, **request: Any) -> httpx.Response:
         """Send one image."""
@@ -177,16 +180,18 @@ async def running_gateway(
         # then an answer in two pieces takes 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port = listener.getsockname()[1]
+        lifecycle = Lifecycle()
         config = uvicorn.Config(
-            create_app(settings, backend, control),
+            create_app(settings, backend, control, lifecycle),
             http=http,
             ws="none",
             lifespan="on",
             log_config=None,
-            proxy_headers=False,  # as in service.__main__: around the application it would hide the way past ASGI
+            proxy_headers=False,  # as in run_server: around the application it would hide the way past ASGI
         )
-        server = uvicorn.Server(config)
-        task = asyncio.create_task(server._serve([listener]))
+        sockets = [ListeningSocket(PUBLIC, listener)]
+        server = GatewayServer(config, sockets, lifecycle, settings.lame_duck_seconds)
+        task = asyncio.create_task(server._serve())
         url = f"http://127.0.0.1:{port}"
         try:
             async with httpx.AsyncClient(base_url=url, timeout=20, transport=WholeRequests()) as client:

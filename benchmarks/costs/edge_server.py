@@ -26,8 +26,7 @@ from service.domain.backend import (
     VerifiedArchive,
     VersionStatus,
 )
-
-BACKLOG = 2048
+from service.process.listening import BACKLOG, PUBLIC, ListeningSocket
 
 
 class _InstantBackend:
@@ -114,7 +113,7 @@ def main() -> None:
     )
     settings = Settings(model_store=store, port=port, log_level="warning")
     with socket.create_server(("127.0.0.1", port), backlog=BACKLOG) as listener:
-        serve(settings, listener)
+        serve(settings, [ListeningSocket(PUBLIC, listener)])
 
 
 if __name__ == "__main__":

@@ -11,4 +11,13 @@ class NetworkSettings(BaseModel):
     keep_alive_seconds: int = Field(
         75, ge=1, description="Time that an idle connection stays open; longer than those in front keep theirs."
     )
-    drain_seconds: float = Field(20, ge=0, description="Time that requests in progress get to end after SIGTERM.")
+    lame_duck_seconds: float = Field(
+        0,
+        ge=0,
+        le=600,
+        description="Time after SIGTERM in which /readyz says no while connections are still taken; behind a load "
+        "balancer, longer than it takes to notice.",
+    )
+    drain_seconds: float = Field(
+        20, ge=0, description="Time that requests in progress get to end, after that, before the gateway stops."
+    )

@@ -3,15 +3,18 @@
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry
 
-from service.errors.gateway import NotReady
+from service.errors.gateway import Draining, NotReady
 from service.http.problems import problem_response, problem_responses
 from service.http.schemas.predict import Health
+from service.process.lifecycle import Lifecycle
 from service.serving.reconciler import Reconciler
 from service.serving.router import Router
 from service.telemetry.prometheus_text import expose
 
 
-def health_routes(reconciler: Reconciler, router: Router, metrics: CollectorRegistry) -> APIRouter:
+def health_routes(
+    reconciler: Reconciler, router: Router, lifecycle: Lifecycle, metrics: CollectorRegistry
+) -> APIRouter:
     """Return the routes for probes and for Prometheus."""
     routes = APIRouter(tags=["health"])
 
@@ -22,7 +25,9 @@ def health_routes(reconciler: Reconciler, router: Router, metrics: CollectorRegi
 
     @routes.get("/readyz", responses=problem_responses(503), response_model=Health)
     async def readyz(request: Request) -> Health | Response:
-        """Answer 200 while the default model answers, else 503 with what is waited for."""
+        """Answer 200 while the default model answers, else 503 with what is waited for, or while the gateway stops."""
+        if lifecycle.is_stopping:
+            return problem_response(Draining(), request.scope)
         view = reconciler.view
         try:
             for model in router.default_models():

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from service.http.direct_request import DirectApplication, DirectRequest
 from service.http.server.lasting_answers import Listeners
+from service.http.server.retirement import GatewayState, say_close
 from service.http.server.timers import HeadTimer, IdleTimer
 
 # A client that is still sending when it is refused gets this much more patience, so that it reads the refusal
@@ -54,6 +55,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._head_timer = HeadTimer(self.loop, self.max_head_seconds, self._refuse_slow_head)
         self._idle_timer = IdleTimer(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._is_retiring = isinstance(self.server_state, GatewayState) and self.server_state.is_retiring
         self._awaits_head = True
         self._head_timer.start()
 
@@ -66,6 +68,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._listeners.when_gone is not None:
             self._listeners.when_gone()
         super().connection_lost(exc)
+
+    def retire(self) -> None:
+        """Make the current answer the last, or else the next one, and have it say so; leave an idle connection open."""
+        self._is_retiring = True
+        if isinstance(self.cycle, DirectRequest):
+            self.cycle.keep_alive = False
+        elif self.cycle is not None:
+            say_close(self.cycle)
 
     def shutdown(self) -> None:
         """Make the current answer the last. End event streams; abandon one whose client does not read it."""
@@ -117,6 +127,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._parsed = request = self._direct_request()
         if request is None:
             super().on_headers_complete()
+            if self._is_retiring:
+                say_close(self.cycle)
             self.scope["extensions"] = self._listeners.extensions(self.transport.abort)
             return
         is_its_turn = self.cycle is None or self.cycle.response_complete
@@ -209,7 +221,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             path,
             url.query or b"",
             self.headers,
-            keep_alive=self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive(),
+            keep_alive=not self._is_retiring
+            and self.parser.get_http_version() != "1.0"
+            and self.parser.should_keep_alive(),
             awaits_continue=self.expect_100_continue,
         )
 
