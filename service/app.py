@@ -75,7 +75,7 @@ def create_app(
     if backend is None or control is None:
         backend, control = create_backend(settings, metrics)
     gateway_name = f"{socket.gethostname()}-{new_id()[:8]}"
-    database = Database(settings.state_url)
+    database = Database(settings.state_url, metrics.state)
     server = model_server_lease(*settings.model_server)
     server_lease = Lease(database, gateway_name, server)
     rollout_store = RolloutStore(database, gateway_name)

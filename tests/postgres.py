@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 START_SECONDS = 30
 UNPRIVILEGED = "nobody"
 
@@ -58,6 +60,29 @@ def running_postgres() -> Iterator[str]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextlib.contextmanager
+def hanging(url: str) -> Iterator[None]:
+    """Stop all processes of a server, as a machine does that is out of memory or has lost its disk."""
+    import psycopg  # noqa: PLC0415 - few tests need it
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        (row,) = connection.execute("SELECT pg_backend_pid()").fetchall()
+        server = psutil.Process(row[0]).parent()
+    assert server is not None
+    assert "postgres" in server.name()
+    server.suspend()  # first, so that it starts no more processes
+    processes = [server, *server.children(recursive=True)]
+    for each in processes[1:]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.suspend()
+    try:
+        yield
+    finally:
+        for each in reversed(processes):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.resume()
 
 
 def _until_it_answers(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:

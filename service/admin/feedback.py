@@ -1,6 +1,5 @@
 """Right labels that come back: checked against the answer's id, counted once."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from hashlib import blake2b
@@ -58,7 +57,7 @@ class Feedback:
         digest = blake2b(answer_id.encode(), digest_size=16).hexdigest()
         predicted = classes[index]
         kept = FeedbackRecord(digest, item, target.model, target.version, predicted, label, label == predicted)
-        if not await asyncio.to_thread(self._store.add, kept):
+        if not await self._store.database.call_for_caller(self._store.add, kept):
             raise FeedbackRepeated(item)
         model_version.counts.label(is_correct=kept.is_correct)
         model_version.metrics.feedback[kept.is_correct].inc()

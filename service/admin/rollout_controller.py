@@ -74,7 +74,7 @@ class RolloutController:
         for model, rollout in active.items():
             counts = self._counts(model, rollout)
             if counts is not None:
-                await asyncio.to_thread(self._store.write_counts, model, rollout.id, counts)
+                await self._store.database.call(self._store.write_counts, model, rollout.id, counts)
         for kept in (self._baselines, self._last_tick, self._unready_since):
             for key in [(m, number) for m, number in kept if m not in active or active[m].id != number]:
                 del kept[key]
@@ -99,11 +99,11 @@ class RolloutController:
         now = self._clock()
         seconds = min(now - self._last_tick.get(key, now), LONGEST_TICK_SECONDS)
         self._last_tick[key] = now
-        counts = await asyncio.to_thread(self._store.counts, model, rollout.id)
-        before = await asyncio.to_thread(self._store.progress, model, rollout.id)
+        counts = await self._store.database.call(self._store.counts, model, rollout.id)
+        before = await self._store.database.call(self._store.progress, model, rollout.id)
         progress = before.after(rollout, counts, seconds)
         # First what is known, then what follows from it: after a crash in between, it follows again.
-        await asyncio.to_thread(self._store.write_progress, model, rollout.id, progress)
+        await self._store.database.call(self._store.write_progress, model, rollout.id, progress)
         decided, action, why = _decided(rollout, progress)
         if decided is None and (reason := self._is_gone(model, rollout, now)):
             why = f"{rollout.spec.version} is {reason}"
@@ -113,7 +113,7 @@ class RolloutController:
             await self._registry.change(Entry(ACTOR, action, model, str(rollout.id)), None, edit, why)
             logger.info("%s: rollout %d of %s: %s", model, rollout.id, rollout.spec.version, why)
             if not decided.is_active:
-                await asyncio.to_thread(self._store.forget, model, rollout.id)
+                await self._store.database.call(self._store.forget, model, rollout.id)
 
     def _is_gone(self, model: str, rollout: Rollout, now: float) -> str:
         """Return why the new version has not been there for too long; empty if it is, or may still come."""

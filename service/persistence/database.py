@@ -1,90 +1,53 @@
-"""The database: its tables, one way to read, one way to write, and one error for every failure.
+"""The database: one way to read, one way to write, threads of its own, and one error for every failure.
 
-Everything here blocks, and so does what is built on it.
+Everything but `call` and `call_for_caller` blocks, and so does what is built on it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Condition
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from service.errors.admin import StateUnavailable
 from service.persistence.engines.engine import create_engine
 from service.persistence.engines.place import PlaceInvalid
+from service.persistence.engines.threads import DatabaseThreads
+from service.persistence.tables import schema, tables
+from service.telemetry.state_metrics import StateMetrics
 
 SCHEMA_VERSION = 1
 CLOSE_SECONDS = 10  # for a statement that is under way
+OWN_THREADS, MOST_OWN_CALLS = 4, 64
+CALLERS_THREADS, MOST_CALLERS_CALLS = 4, 128
 
-_NAME, _TARGET = sa.String(100), sa.String(200)
-_TIME = sa.Float(53)  # seconds since 1970
-tables = sa.MetaData()
-
-
-def _table(name: str, *columns: "sa.Column[Any]") -> sa.Table:
-    return sa.Table(f"torchgate_{name}", tables, *columns)
-
-
-def _key(name: str, kind: Any) -> "sa.Column[Any]":
-    return sa.Column(name, kind, primary_key=True)
-
-
-def _value(name: str, kind: Any, *, index: bool | None = None) -> "sa.Column[Any]":
-    return sa.Column(name, kind, nullable=False, index=index)
-
-
-schema = _table("schema", _key("version", sa.Integer))
-models = _table("models", _key("model", _TARGET), _value("revision", sa.Integer), _value("document", sa.Text))
-events = _table(
-    "events",
-    _key("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite")),  # SQLite numbers only an INTEGER by itself
-    _value("time", _TIME),
-    _value("gateway", _NAME),
-    _value("actor", _TARGET),
-    _value("action", sa.String(50)),
-    _value("model", _TARGET, index=True),
-    _value("subject", _TARGET),
-    _value("reason", sa.Text),
-    _value("outcome", sa.String(20)),
-    _value("detail", sa.Text),
-    sa.Column("before", sa.Text),
-    sa.Column("after", sa.Text),
-)
-guard_counts = _table(
-    "guard_counts",
-    _key("model", _TARGET),
-    _key("rollout", sa.Integer),
-    _key("gateway", _NAME),
-    _value("document", sa.Text),
-)
-progress = _table("rollout_progress", _key("model", _TARGET), _key("rollout", sa.Integer), _value("document", sa.Text))
-leases = _table("leases", _key("name", _NAME), _value("holder", _NAME), _value("beat", sa.Integer))
-gateways = _table("gateways", _key("gateway", _NAME), _value("document", sa.Text))
-secrets = _table("secrets", _key("name", _NAME), _value("value", _TARGET))
-feedback = _table(
-    "feedback",
-    _key("answer", _NAME),
-    _key("item", sa.Integer),
-    _value("model", _TARGET),
-    _value("version", _TARGET),
-    _value("predicted", _TARGET),
-    _value("label", _TARGET),
-    _value("is_correct", sa.Boolean),
-    _value("time", _TIME),
-)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Database:
     """The database behind `url`; nothing happens before `open`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, metrics: StateMetrics | None = None) -> None:
         self._url = url
+        self._metrics = metrics or StateMetrics()
         self._engine: sa.Engine | None = None
         self._is_closed = False
         self._num_users = 0
         self._someone_left = Condition()
+        # Feedback and logs are asked for by anybody: they must not keep leases and decisions waiting.
+        self._own = DatabaseThreads("database", OWN_THREADS, MOST_OWN_CALLS, self._metrics)
+        self._callers = DatabaseThreads("database-callers", CALLERS_THREADS, MOST_CALLERS_CALLS, self._metrics)
+
+    async def call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run the gateway's own work on the database in a thread; raises StateUnavailable if it takes too long."""
+        return await self._own.call(work, *args, **kwargs)
+
+    async def call_for_caller(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run what any caller may ask for, in other threads; raises StateUnavailable if it takes too long."""
+        return await self._callers.call(work, *args, **kwargs)
 
     def open(self) -> None:
         """Connect, and make the tables that are missing.
@@ -95,7 +58,7 @@ class Database:
         with self._used():
             if self._engine is not None:
                 return
-            engine = create_engine(self._url)
+            engine = create_engine(self._url, OWN_THREADS + CALLERS_THREADS)
             try:
                 _make_tables(engine)
             except BaseException:
@@ -110,17 +73,21 @@ class Database:
             self._someone_left.wait_for(lambda: not self._num_users, CLOSE_SECONDS)
         if self._engine is not None:
             self._engine.dispose()
+        for threads in (self._own, self._callers):
+            threads.close()
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """Give a connection for queries; raises StateUnavailable."""
-        with self._used(), self._connected().connect() as connection:
+        engine = self._connected()
+        with self._used(), engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """Give a connection in a transaction that ends with the context; raises StateUnavailable."""
-        with self._used(), self._connected().begin() as connection:
+        engine = self._connected()
+        with self._used(), engine.begin() as connection:
             yield connection
 
     def put(self, table: sa.Table, key: Mapping[str, str | int], document: bytes) -> None:
@@ -132,13 +99,14 @@ class Database:
 
     @contextmanager
     def _used(self) -> Iterator[None]:
-        """Keep `close` waiting, and translate the errors."""
+        """Keep `close` waiting, count the outcome, and translate the errors."""
         with self._someone_left:
             if self._is_closed:
                 raise StateUnavailable("it is closed, as the gateway stops")
             self._num_users += 1
         try:
-            yield
+            with self._counted():
+                yield
         except PlaceInvalid as error:
             raise StateUnavailable(f"TORCHGATE_DATABASE_URL cannot be used: {error}") from error
         except SQLAlchemyError as error:
@@ -148,6 +116,21 @@ class Database:
             with self._someone_left:
                 self._num_users -= 1
                 self._someone_left.notify_all()
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError:  # an answer, too: the row is there already
+            self._metrics.succeeded()
+            raise
+        except (SQLAlchemyError, PlaceInvalid, StateUnavailable):
+            self._metrics.failed("failed")
+            raise
+        except Exception:  # a refusal by whoever looked at what the database said
+            self._metrics.succeeded()
+            raise
+        self._metrics.succeeded()
 
     def _connected(self) -> sa.Engine:
         if self._engine is None:

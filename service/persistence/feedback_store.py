@@ -7,7 +7,8 @@ from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
 from service.errors.admin import StateUnavailable
-from service.persistence.database import Database, feedback
+from service.persistence.database import Database
+from service.persistence.tables import feedback
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,12 @@ class FeedbackStore:
     """Keeps one label for each image."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
 
     def add(self, record: FeedbackRecord) -> bool:
         """Write a label; return whether it is the first for its image."""
         try:
-            with self._database.writing() as connection:
+            with self.database.writing() as connection:
                 connection.execute(insert(feedback).values(**asdict(record), time=time.time()))
         except StateUnavailable as error:
             if isinstance(error.__cause__, IntegrityError):

@@ -18,7 +18,8 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from service.errors.admin import StateUnavailable
-from service.persistence.database import Database, leases
+from service.persistence.database import Database
+from service.persistence.tables import leases
 
 logger = logging.getLogger(__name__)
 
@@ -80,14 +81,14 @@ class Lease:
             await asyncio.gather(self._task, return_exceptions=True)
         if self.is_held:
             try:
-                await asyncio.to_thread(self._release)
+                await self._database.call(self._release)
             except StateUnavailable as error:
                 logger.info("the next leader must wait until the lease expires: %s", error)
 
     async def renew(self) -> None:
         """Renew the lease or take it over; raises StateUnavailable."""
         stale = self._seen if self._clock() - self._seen_at > LEASE_SECONDS else None
-        found = await asyncio.to_thread(self._take, stale)
+        found = await self._database.call(self._take, stale)
         was_held = self.is_held
         if found != self._seen:
             self._seen, self._seen_at = found, self._clock()

@@ -17,7 +17,8 @@ from sqlalchemy import delete, select
 from service.domain.backend import Target
 from service.domain.model_state import ModelState
 from service.errors.admin import StateUnavailable
-from service.persistence.database import Database, gateways
+from service.persistence.database import Database
+from service.persistence.tables import gateways
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Membership:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         try:
-            await asyncio.to_thread(self._delete, self._gateway)
+            await self._database.call(self._delete, self._gateway)
         except StateUnavailable as error:
             logger.info("the other gateways are not told that this one ends: %s", error)
 
@@ -137,7 +138,7 @@ class Membership:
                 await self._look()
                 now = time.monotonic()
                 for name in [name for name, (_, seen_at) in self._last.items() if now - seen_at > FORGET_SECONDS]:
-                    await asyncio.to_thread(self._delete, name)
+                    await self._database.call(self._delete, name)
             except StateUnavailable as error:
                 logger.debug("the other gateways cannot be told: %s", error)
             except Exception:  # the one task that must survive whatever it meets; the cause is in the log
@@ -150,11 +151,11 @@ class Membership:
             busy = sorted((target.model, target.version) for target in self._busy)
             heartbeat = Heartbeat(self._number, self._seen, busy, self._failures, self._server)
             document = _HEARTBEATS.dump_json(heartbeat)
-            await asyncio.to_thread(self._database.put, gateways, {"gateway": self._gateway}, document)
+            await self._database.call(self._database.put, gateways, {"gateway": self._gateway}, document)
 
     async def _look(self) -> Mapping[str, Heartbeat]:
         """Read the heartbeats; return those of the gateways that are alive."""
-        heartbeats = await asyncio.to_thread(self._read)
+        heartbeats = await self._database.call(self._read)
         now, before = time.monotonic(), self._last
         self._last = {}
         for name, heartbeat in heartbeats.items():

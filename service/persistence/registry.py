@@ -7,7 +7,8 @@ changes of other gateways.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from service.domain.model_state import Entry, Event, EventResult, ModelState
@@ -24,6 +25,7 @@ T = TypeVar("T")
 MOST_REFUSALS = 60
 REFUSALS_SECONDS = 60.0
 LONGEST_DETAIL = 2000
+TURN_SECONDS = 5.0
 
 
 class Registry:
@@ -53,8 +55,8 @@ class Registry:
         """Connect to the database, read it and begin to poll it, unless that is done; raises StateUnavailable."""
         if self._is_open:
             return
-        await asyncio.to_thread(self._store.database.open)
-        await asyncio.to_thread(self._on_open)
+        await self._store.database.call(self._store.database.open)
+        await self._store.database.call(self._on_open)
         self._is_open = True
         await self.refresh()
         self._poller = asyncio.get_running_loop().create_task(self._poll())
@@ -97,14 +99,14 @@ class Registry:
         return after
 
     async def refuse(self, entry: Entry, error: GatewayError) -> None:
-        """Write the event that a change was refused; at most MOST_REFUSALS a minute."""
+        """Write the event that a change was refused; at most MOST_REFUSALS a minute, and none without a database."""
         now = time.monotonic()
         if now - self._refusals_from > REFUSALS_SECONDS:
             self._refusals_from, self._num_refusals = now, 0
         self._num_refusals += 1
         detail = _detail(error)
         logger.warning("%s by %s is refused: %s", entry, entry.actor, detail)
-        if self._num_refusals <= MOST_REFUSALS:
+        if self._num_refusals <= MOST_REFUSALS and not isinstance(error, StateUnavailable):
             await self.note(entry, "refused", detail)
 
     async def note(self, entry: Entry, outcome: EventResult, detail: str) -> None:
@@ -118,7 +120,7 @@ class Registry:
 
     async def log(self, model: str, limit: int, before: int | None) -> Sequence[Event]:
         """Return events of a model, the newest first."""
-        return await asyncio.to_thread(self._store.log, model, limit, before)
+        return await self._store.database.call_for_caller(self._store.log, model, limit, before)
 
     def state(self, model: str) -> ModelState:
         """Return the current state of a model; raises ModelNotFound."""
@@ -132,10 +134,10 @@ class Registry:
 
     async def refresh(self) -> None:
         """Read the state again if it has changed."""
-        async with self._writing:
-            position = await asyncio.to_thread(self._store.position)
+        async with self._turn():
+            position = await self._store.database.call(self._store.position)
             if position != self._position:
-                self._show(await asyncio.to_thread(self._store.read))
+                self._show(await self._store.database.call(self._store.read))
                 self._position = position
 
     def _show(self, models: Mapping[str, ModelState]) -> None:
@@ -151,8 +153,21 @@ class Registry:
     async def _locked(self, work: Callable[[], T]) -> T:
         if not self._is_open:
             raise StateUnavailable("it has not been opened yet")
-        async with self._writing:
-            return await asyncio.to_thread(work)
+        async with self._turn():
+            return await self._store.database.call(work)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Let one at a time use the database; raises StateUnavailable to those who would wait for too long."""
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await self._writing.acquire()
+        except TimeoutError as error:
+            raise StateUnavailable(f"others have waited for its answer for {TURN_SECONDS:g} s") from error
+        try:
+            yield
+        finally:
+            self._writing.release()
 
     async def _poll(self) -> None:
         was_reachable = True

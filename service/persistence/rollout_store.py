@@ -4,7 +4,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import delete, select
 
 from service.domain.rollout import Counts, Progress
-from service.persistence.database import Database, guard_counts, progress
+from service.persistence.database import Database
+from service.persistence.tables import guard_counts, progress
 
 _COUNTS = TypeAdapter(Counts)
 _PROGRESS = TypeAdapter(Progress)
@@ -14,34 +15,34 @@ class RolloutStore:
     """The counts and the progress of rollouts; `gateway` is whose counts it writes."""
 
     def __init__(self, database: Database, gateway: str) -> None:
-        self._database = database
+        self.database = database
         self._gateway = gateway
 
     def write_counts(self, model: str, rollout: int, counts: Counts) -> None:
         """Write this gateway's counts of a rollout."""
         key: dict[str, str | int] = {"model": model, "rollout": rollout, "gateway": self._gateway}
-        self._database.put(guard_counts, key, _COUNTS.dump_json(counts))
+        self.database.put(guard_counts, key, _COUNTS.dump_json(counts))
 
     def counts(self, model: str, rollout: int) -> Counts:
         """Return the counts of all gateways, including those that are gone."""
         query = select(guard_counts.c.document).where(guard_counts.c.model == model, guard_counts.c.rollout == rollout)
-        with self._database.reading() as connection:
+        with self.database.reading() as connection:
             return sum(map(_COUNTS.validate_json, connection.scalars(query)), Counts())
 
     def write_progress(self, model: str, rollout: int, now: Progress) -> None:
         """Write the progress of a rollout."""
-        self._database.put(progress, {"model": model, "rollout": rollout}, _PROGRESS.dump_json(now))
+        self.database.put(progress, {"model": model, "rollout": rollout}, _PROGRESS.dump_json(now))
 
     def progress(self, model: str, rollout: int) -> Progress:
         """Return the progress of a rollout."""
         query = select(progress.c.document).where(progress.c.model == model, progress.c.rollout == rollout)
-        with self._database.reading() as connection:
+        with self.database.reading() as connection:
             document = connection.scalar(query)
         return Progress() if document is None else _PROGRESS.validate_json(document)
 
     def forget(self, model: str, rollout: int) -> None:
         """Delete the rows of a rollout that has ended."""
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             for table in (guard_counts, progress):
                 # Earlier rollouts too: a slow gateway may have written after they ended.
                 connection.execute(delete(table).where(table.c.model == model, table.c.rollout <= rollout))

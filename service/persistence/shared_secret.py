@@ -5,7 +5,7 @@ import secrets
 from sqlalchemy import insert, select
 
 from service.persistence.database import Database
-from service.persistence.database import secrets as table
+from service.persistence.tables import secrets as table
 
 
 def shared_secret(database: Database, name: str) -> bytes:

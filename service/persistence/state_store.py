@@ -15,7 +15,8 @@ from sqlalchemy.exc import IntegrityError
 
 from service.domain.model_state import Entry, Event, EventResult, ModelState
 from service.errors.admin import RevisionStale
-from service.persistence.database import Database, events, models
+from service.persistence.database import Database
+from service.persistence.tables import events, models
 
 _STATES = TypeAdapter(ModelState)
 

@@ -24,6 +24,7 @@ from service.telemetry.metric_labels import (
     Rejection,
 )
 from service.telemetry.model_metrics import ModelMetrics
+from service.telemetry.state_metrics import StateMetrics
 
 _DEFAULTS = Settings.model_construct().objectives
 
@@ -185,6 +186,7 @@ class Metrics:
             self.rejected.labels(reason)
         self.backend_up.set(0)
         self.models = ModelMetrics(registry)
+        self.state = StateMetrics(registry)
         self.slo_fast_requests = counter(
             "torchgate_slo_fast_requests_total",
             "Requests answered within torchgate_slo_latency_threshold_seconds.",
@@ -222,6 +224,6 @@ class Metrics:
 
     def instruments(self) -> Iterator[MetricWrapperBase]:
         """Yield every metric."""
-        for each in (*vars(self).values(), *vars(self.models).values()):
+        for each in (*vars(self).values(), *vars(self.models).values(), *vars(self.state).values()):
             if isinstance(each, MetricWrapperBase):
                 yield each

@@ -1,6 +1,5 @@
 """Guarded rollouts over HTTP."""
 
-from asyncio import to_thread
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request
@@ -57,7 +56,7 @@ def rollout_views(operations: RolloutOperations, registry: Registry, store: Roll
     async def rollout(model: str, rollout: int) -> RolloutInfo:
         """Show a rollout, how far it has come, and what its guards have seen."""
         found = operations.find(model, rollout)
-        progress = await to_thread(store.progress, model, rollout) if found.is_active else None
+        progress = await store.database.call_for_caller(store.progress, model, rollout) if found.is_active else None
         return rollout_info(found, progress)
 
     return routes

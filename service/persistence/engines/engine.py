@@ -9,21 +9,36 @@ import sqlalchemy as sa
 from service.persistence.engines.place import read_place
 
 BUSY_SECONDS = 5
-CONNECT_SECONDS = 3
+POOL_SECONDS = 5
 
 
-def create_engine(url: str) -> sa.Engine:
-    """Return an engine that has not connected yet; raises PlaceInvalid."""
+def create_engine(url: str, num_threads: int) -> sa.Engine:
+    """Return an engine for so many threads that has not connected yet; raises PlaceInvalid."""
     place = read_place(url)
-    return _sqlite(place) if place.get_backend_name() == "sqlite" else _postgres(place)
+    make = _sqlite if place.get_backend_name() == "sqlite" else _postgres
+    return make(place, {"pool_size": num_threads, "max_overflow": 0, "pool_timeout": POOL_SECONDS})
 
 
-def _postgres(place: sa.URL) -> sa.Engine:
-    return sa.create_engine(place, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_SECONDS})
+def _postgres(place: sa.URL, options: dict[str, Any]) -> sa.Engine:
+    from service.persistence.engines.postgres import (  # noqa: PLC0415 - an extra
+        DEFAULT_OPTIONS,
+        BoundedConnection,
+        limit_statements,
+    )
+
+    engine = sa.create_engine(place, pool_pre_ping=True, **options)
+
+    @sa.event.listens_for(engine, "do_connect")
+    def connects(_: Any, __: Any, args: tuple[Any, ...], given: dict[str, Any]) -> BoundedConnection:
+        # What the URL says goes first: it may know that its network is slow.
+        return BoundedConnection.connect(*args, **{**DEFAULT_OPTIONS, **given})
+
+    sa.event.listen(engine, "connect", lambda connection, _: limit_statements(connection))
+    return engine
 
 
-def _sqlite(place: sa.URL) -> sa.Engine:
-    engine = sa.create_engine(place, connect_args={"timeout": BUSY_SECONDS})
+def _sqlite(place: sa.URL, options: dict[str, Any]) -> sa.Engine:
+    engine = sa.create_engine(place, connect_args={"timeout": BUSY_SECONDS}, **options)
     if not Path(str(place.database)).exists():
         with suppress(OSError):  # the first connection reports what is wrong with the path
             Path(str(place.database)).touch(mode=0o600)  # the database holds the key that signs prediction ids

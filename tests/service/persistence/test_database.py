@@ -9,7 +9,8 @@ from sqlalchemy import event, select, text
 from sqlalchemy.pool import Pool
 
 from service.errors.admin import StateUnavailable
-from service.persistence.database import Database, models
+from service.persistence.database import Database
+from service.persistence.tables import models
 
 
 @pytest.fixture

@@ -1,0 +1,84 @@
+"""A TCP relay between a client and a server that a test can stop: what was connected then hears nothing any more."""
+
+import contextlib
+import selectors
+import socket
+import threading
+from collections.abc import Iterator
+
+
+class Relay:
+    """Passes bytes on between pairs of sockets, in a thread of its own."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._place = host, port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._wake, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
+        self._pairs: dict[socket.socket, socket.socket] = {}
+        self._swallowed: list[socket.socket] = []
+        self._lock = threading.Lock()
+
+    def swallow(self) -> None:
+        """Keep the connections of now open, and pass nothing on any more; new ones are served."""
+        with self._lock:
+            for each in self._pairs:
+                self._selector.unregister(each)
+            self._swallowed += self._pairs
+            self._pairs.clear()
+
+    def run(self) -> None:
+        """Relay until `stop`."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._woken:
+                    return
+                with self._lock:
+                    self._handle(key.fileobj)  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._wake.send(b"x")
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for each in (*self._pairs, *self._swallowed, self._listener, self._wake, self._woken):
+            each.close()
+        self._selector.close()
+
+    def _handle(self, ready: socket.socket) -> None:
+        if ready is self._listener:
+            one, _ = self._listener.accept()
+            other = socket.create_connection(self._place)
+            self._pairs |= {one: other, other: one}
+            for each in (one, other):
+                self._selector.register(each, selectors.EVENT_READ, None)
+        elif ready in self._pairs:
+            other = self._pairs[ready]
+            received = b""
+            with contextlib.suppress(OSError):
+                received = ready.recv(65536)
+            if received:
+                other.sendall(received)
+                return
+            for each in (ready, other):
+                self._selector.unregister(each)
+                del self._pairs[each]
+                each.close()
+
+
+@contextlib.contextmanager
+def running_relay(host: str, port: int) -> Iterator[Relay]:
+    """Run a relay to a server."""
+    relay = Relay(host, port)
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    try:
+        yield relay
+    finally:
+        relay.stop()
+        thread.join(10)
+        relay.close()
