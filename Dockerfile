@@ -49,7 +49,8 @@ COPY --from=wheel /wheels-built /opt/wheels
 RUN python /opt/pip.whl/pip install --no-cache-dir --no-deps /opt/wheels/*.whl
 # The model store is another's; what the gateway itself has to remember lies in a volume of its own.
 ENV TORCHGATE_HOST=0.0.0.0 \
-    TORCHGATE_DATABASE_URL=sqlite:////state/torchgate.db
+    TORCHGATE_DATABASE_URL=sqlite:////state/torchgate.db \
+    TORCHGATE_TOKEN_DIR=/state
 USER torchgate
 VOLUME ["/state"]
 EXPOSE 8000

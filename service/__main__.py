@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from service.cli.commands import add_verbs, run
 from service.config.environment import env_name
 from service.config.settings import SECRETS, Settings, explain
+from service.config.token_file import NoTokenFolder, TokenFile, own_token
 from service.config.variables import require_known
 from service.process.lifecycle import Lifecycle
 from service.process.listening import CannotListen, ListeningSocket, bind_sockets
@@ -49,8 +50,10 @@ def main() -> None:
     except ValueError as error:
         sys.exit(_complain(str(error)))
     try:
+        if settings.admin_token is None:
+            TokenFile(settings.token_dir, settings.port).require_folder()
         sockets = bind_sockets(settings)
-    except CannotListen as error:
+    except (CannotListen, NoTokenFolder) as error:
         sys.exit(_complain(str(error)))
     with contextlib.ExitStack() as stack:
         for each in sockets:
@@ -65,8 +68,13 @@ def serve(settings: Settings, sockets: Sequence[ListeningSocket]) -> None:
     from service.http.server.server import run_server  # noqa: PLC0415 - the other verbs need none of it
 
     configure_logging(settings.log_level)
+    token_file = None
+    if settings.admin_token is None:
+        token, token_file = own_token(settings.token_dir, [each.address[1] for each in sockets])
+        settings = settings.model_copy(update={"admin_token": SecretStr(token)})
     lifecycle = Lifecycle()
-    run_server(create_app(settings, lifecycle=lifecycle), settings, sockets, lifecycle)
+    app = create_app(settings, lifecycle=lifecycle, token_file=token_file)
+    run_server(app, settings, sockets, lifecycle)
 
 
 def _complain(text: str) -> int:

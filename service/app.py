@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -64,13 +64,17 @@ DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions 
 PREDICTION_ID_KEY = "prediction_ids"  # the name of the key that signs prediction ids
 
 
-def create_app(
+def create_app(  # noqa: PLR0915 - the composition root: one statement for each part
     settings: Settings,
     backend: Backend | None = None,
     control: ModelControl | None = None,
     lifecycle: Lifecycle | None = None,
+    token_file: AbstractContextManager[None] | None = None,
 ) -> ASGIApp:
-    """Return the gateway; a test may pass its own backend and control. `lifecycle` is shared with its server."""
+    """Return the gateway; a test may pass its own backend and control.
+
+    `lifecycle` is shared with its server; `token_file` is entered while it runs.
+    """
     metrics = Metrics(settings.objectives)
     if backend is None or control is None:
         backend, control = create_backend(settings, metrics)
@@ -103,7 +107,8 @@ def create_app(
         prediction_log.start()
         try:
             async with LoopLag(metrics):
-                yield
+                with token_file or nullcontext():
+                    yield
         finally:
             await rollout_controller.close()
             # The server has waited drain_seconds; refuse the rest, first bodies, then batches.

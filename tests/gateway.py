@@ -32,6 +32,8 @@ from tests.fake_backend import FakeBackend, FakeControl
 from tests.stores import make_store
 
 T = TypeVar("T")
+TOKEN = "correct-horse-of-the-tests"
+AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 ONE_MODEL = (("digits", "1.0", "fp32"), ("digits", "1.0", "int8-dynamic"))
 
 
@@ -174,7 +176,7 @@ async def running_gateway(
     if prepare is not None:
         prepare(backend, control)
     options = {"health_interval_seconds": 0.02, "drain_seconds": 2, "workers_per_version": 1, **options}
-    settings = Settings(model_store=store, **options)
+    settings = Settings(model_store=store, **{"admin_token": TOKEN, **options})
     with socket.create_server(("127.0.0.1", 0)) as listener:
         # uvloop, which serves elsewhere, does this by itself; asyncio's own loop leaves it out for such a listener, and
         # then an answer in two pieces takes 40 ms.
@@ -194,7 +196,9 @@ async def running_gateway(
         task = asyncio.create_task(server._serve())
         url = f"http://127.0.0.1:{port}"
         try:
-            async with httpx.AsyncClient(base_url=url, timeout=20, transport=WholeRequests()) as client:
+            async with httpx.AsyncClient(
+                base_url=url, timeout=20, transport=WholeRequests(), headers=AUTHORIZATION
+            ) as client:
                 rig = Rig(url, port, client, backend, control, server)
                 if wait_until_ready:
                     await rig.until_ready()
@@ -210,7 +214,7 @@ class GatewayProcess:
     """`torchgate serve` as a user runs it, on a free port; a context manager that starts and stops it."""
 
     def __init__(self, **env: str) -> None:
-        self.env = {"TORCHGATE_PORT": "0", **env}
+        self.env = {"TORCHGATE_PORT": "0", "TORCHGATE_ADMIN_TOKEN": TOKEN, **env}
         self.command = [sys.executable, "-m", "service", "serve"]
         self.process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.NamedTemporaryFile(prefix="gateway-", suffix=".log")  # noqa: SIM115 - closed by stop

@@ -1,14 +1,15 @@
 """Who may do what: an admin token for changes, keys for predictions."""
 
 import hmac
-import ipaddress
+import secrets
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+
+from pydantic import SecretStr
 
 from service.config.settings import Settings
-from service.errors.admin import ChangesClosed, CredentialsMissing, CredentialsWrong
+from service.errors.admin import CredentialsMissing, CredentialsWrong
 
-TOKEN = "the admin token, as `Authorization: Bearer ...`"  # noqa: S105 - what an error says is needed
+TOKEN = "the admin token, which `torchgate token` prints, as `Authorization: Bearer ...`"  # noqa: S105 - a sentence
 KEY = "an API key, as `X-API-Key`"
 BEARER = b"bearer "
 LONGEST_ACTOR = 100
@@ -20,12 +21,11 @@ class Access:
     """Compares a request's credentials with those of the settings, in constant time."""
 
     def __init__(self, settings: Settings) -> None:
-        token = settings.admin_token
-        self._token = None if token is None else token.get_secret_value().encode()
-        keys = "" if settings.api_keys is None else settings.api_keys.get_secret_value()
-        self._keys = tuple(key.strip().encode() for key in keys.split(",") if key.strip())
+        # Without a token nobody may change anything: nobody knows this one. `serve` always sets one.
+        token = settings.admin_token or SecretStr(secrets.token_urlsafe())
+        self._token = token.get_secret_value().encode()
+        self._keys = tuple(key.encode() for key in settings.keys)
         self.asks_for_key = bool(self._keys)  # whether predictions need one
-        self._host = settings.host
 
     def require_key(self, headers: Headers) -> None:
         """Raise CredentialsMissing or CredentialsWrong unless a prediction may be asked for."""
@@ -38,45 +38,19 @@ class Access:
             raise CredentialsWrong(KEY)
 
     def require_admin(self, headers: Headers) -> str:
-        """Return who asks for a change.
-
-        Raises:
-            CredentialsMissing, CredentialsWrong: a token is set, and the request does not have it.
-            ChangesClosed: no token is set, and the caller may be on another machine, or a web page.
-        """
-        name = _printable(headers.get(b"x-actor", b""))
-        if self._token is None:
-            self._require_local(headers)
-            return f"local ({name})" if name else "local"
+        """Return who asks for a change; raises CredentialsMissing or CredentialsWrong without the admin token."""
         given = _bearer(headers)
         if given is None:
             raise CredentialsMissing(TOKEN)
         if not hmac.compare_digest(given, self._token):
             raise CredentialsWrong(TOKEN)
+        name = _printable(headers.get(b"x-actor", b""))
         return f"admin ({name})" if name else "admin"
-
-    def _require_local(self, headers: Headers) -> None:
-        if not _is_loopback(self._host):
-            raise ChangesClosed(f"no admin token is set, and the gateway listens on {self._host}")
-        # A web page in a browser on this machine can send requests, also by a host name of its own that leads here.
-        host = headers.get(b"host", b"").decode("latin-1")
-        if not _is_loopback(urlsplit(f"//{host}").hostname or ""):
-            raise ChangesClosed(f"no admin token is set, and the request is for {host[:LONGEST_ACTOR]!r}")
-        origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin.decode("latin-1")).netloc != host:
-            raise ChangesClosed("no admin token is set, and a web page from elsewhere asks")
 
 
 def _bearer(headers: Headers) -> bytes | None:
     value = headers.get(b"authorization", b"")
     return value[len(BEARER) :].strip() if value[: len(BEARER)].lower() == BEARER else None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _printable(name: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The verbs `torchgate models|traffic|labels|rollout|events ...`: their options, and what each calls."""
+"""The verbs `torchgate models|traffic|labels|rollout|events|token ...`: their options, and what each calls."""
 
 import argparse
 import json
@@ -12,7 +12,8 @@ from service.cli.gateway import CallFailed, Gateway
 from service.cli.profiles import add_profile_verb
 from service.cli.rollouts import add_rollout_verbs
 from service.cli.tables import events_table, models_table, shadows_table, traffic_table
-from service.cli.verbs import TOKEN_VARIABLE, add_group, add_verb, finite
+from service.cli.token import find_token, shown_token
+from service.cli.verbs import add_group, add_verb, finite
 
 
 def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -67,11 +68,14 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     events.add_argument("--limit", type=int, default=20)
     events.add_argument("--before", type=int, help="only events older than this id")
 
+    help_text = "print the admin token that changes need: as set, or of the gateway on this machine"
+    add_verb(verbs, "token", help_text, lambda g, o: shown_token(g, o.url), str)
+
 
 def run(options: argparse.Namespace) -> int:
     """Call the gateway and print what it answers; return the exit status."""
     try:
-        with closing(Gateway(options.url, os.environ.get(TOKEN_VARIABLE), options.reason)) as gateway:
+        with closing(Gateway(options.url, find_token(options.url), options.reason)) as gateway:
             answer = options.call(gateway, options)
     except CallFailed as error:
         print(f"torchgate: {error}", file=sys.stderr)

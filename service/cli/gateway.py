@@ -23,8 +23,9 @@ class Gateway:
         headers = {b"X-Actor": f"{_user()}@{socket.gethostname()}".encode()}
         if token:
             if not token.isprintable():
-                raise CallFailed("TORCHGATE_ADMIN_TOKEN holds a line break or another character that no token has")
+                raise CallFailed("the admin token holds a line break or another character that no token has")
             headers[b"Authorization"] = f"Bearer {token}".encode()
+        self.token = token
         self._reason = reason
         self._client = httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT, trust_env=False)
 

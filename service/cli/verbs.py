@@ -9,13 +9,12 @@ from typing import Any
 from service.cli.gateway import Gateway
 
 URL_VARIABLE = "TORCHGATE_URL"
-TOKEN_VARIABLE = "TORCHGATE_ADMIN_TOKEN"  # noqa: S105 - a name
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 def add_group(verbs: Any, name: str, help_text: str) -> Any:
     """Add a group of verbs, such as `models`."""
-    parser = verbs.add_parser(name, help=help_text, description=f"{help_text}; {TOKEN_VARIABLE} is sent if it is set")
+    parser = verbs.add_parser(name, help=help_text, description=f"{help_text}; see `torchgate token`")
     return parser.add_subparsers(dest="subverb", required=True)
 
 

@@ -3,8 +3,10 @@
 import os
 import shutil
 import sys
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 PREFIX = "TORCHGATE_"
@@ -14,6 +16,27 @@ LEAST_KEY_BYTES = 16
 def env_name(field: str) -> str:
     """Return the environment variable that sets `field`."""
     return PREFIX + field.upper()
+
+
+def with_secrets(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the settings with the secrets that are in files; raises ValueError for one that is given twice."""
+    values = dict(given)
+    for name in names:
+        path = values.get(f"{name}_file")
+        if path is None:
+            continue
+        shown = f"{env_name(name)}_FILE={path}"
+        if values.get(name) is not None:
+            raise ValueError(f"{shown}: {env_name(name)} is set as well; unset one of the two")
+        try:
+            values[name] = Path(path).read_text().strip()
+        except OSError as error:
+            raise ValueError(f"{shown}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{shown}: it is no text") from error
+        if not values[name]:
+            raise ValueError(f"{shown}: the file is empty")
+    return values
 
 
 def require_key(path: Path) -> None:

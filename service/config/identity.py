@@ -1,6 +1,10 @@
 """Who may do what."""
 
-from pydantic import BaseModel, Field, SecretStr
+from pathlib import Path
+
+from pydantic import BaseModel, Field, SecretStr, field_validator
+
+LEAST_CHARACTERS = 8  # of a token or key
 
 
 class IdentitySettings(BaseModel):
@@ -8,13 +12,38 @@ class IdentitySettings(BaseModel):
 
     admin_token: SecretStr | None = Field(
         None,
-        min_length=8,
-        description="What calls that change something must send as `Authorization: Bearer`; unset refuses them, "
-        "unless the gateway listens on loopback alone.",
+        min_length=LEAST_CHARACTERS,
+        description="What calls that change something must send as `Authorization: Bearer`; unset has `serve` create "
+        "one in a file that only its user can read, where the command line finds it.",
+    )
+    admin_token_file: Path | None = Field(None, description="File with the value of TORCHGATE_ADMIN_TOKEN.")
+    token_dir: Path | None = Field(
+        None,
+        description="Folder for the token that `serve` makes, one file per port; unset is the user's own folder.",
     )
     api_keys: SecretStr | None = Field(
         None,
-        min_length=8,
-        description="Keys, separated by commas, one of which predictions must send as `X-API-Key`; unset asks for "
-        "none.",
+        description="Keys of at least 8 characters, separated by commas, one of which predictions must send as "
+        "`X-API-Key`; unset asks for none.",
     )
+    api_keys_file: Path | None = Field(None, description="File with the value of TORCHGATE_API_KEYS.")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys of `api_keys`."""
+        return () if self.api_keys is None else _split(self.api_keys.get_secret_value())
+
+    @field_validator("api_keys")
+    @classmethod
+    def _require_keys(cls, given: SecretStr | None) -> SecretStr | None:
+        keys = () if given is None else _split(given.get_secret_value())
+        if given is not None and not keys:
+            raise ValueError("it is set, but holds no key; unset it to ask for none")
+        for number, key in enumerate(keys, 1):
+            if len(key) < LEAST_CHARACTERS:
+                raise ValueError(f"key {number} has {len(key)} characters, at least {LEAST_CHARACTERS} are needed")
+        return given
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(key.strip() for key in text.split(",") if key.strip())

@@ -1,7 +1,7 @@
 """Every option of the gateway, once: name, default, unit, help, bounds and cross-checks."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -14,6 +14,7 @@ from service.config.environment import (
     require_log_folder,
     require_verified_folder,
     require_worker_python,
+    with_secrets,
 )
 from service.config.identity import IdentitySettings
 from service.config.model_server import ModelServerSettings
@@ -143,6 +144,11 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
         """Return what the alerts compare with."""
         latency_ms = self.slo_latency_ms or self.latency_objective_ms
         return Objectives(latency_ms / 1000, self.slo_latency_ratio, self.slo_availability_ratio)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_secrets(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return with_secrets(given, sorted(SECRETS))
 
     @model_validator(mode="after")
     def _cross_check(self) -> Self:

@@ -1,5 +1,7 @@
 """Where decisions are kept, and for how long."""
 
+from pathlib import Path
+
 from pydantic import BaseModel, Field
 
 
@@ -11,6 +13,7 @@ class StateSettings(BaseModel):
         description="Where traffic, labels and events are kept: sqlite:/// or postgresql://; unset is torchgate.db in "
         "the model store.",
     )
+    database_url_file: Path | None = Field(None, description="File with the value of TORCHGATE_DATABASE_URL.")
     database_poll_seconds: float = Field(
         0.5, gt=0, le=60, description="Pause between two looks for changes of other gateways."
     )

@@ -31,13 +31,6 @@ class CredentialsWrong(AdminError, status=403, code="credentials_wrong"):
     sentence = "Wrong credentials: this call needs {needed}."
 
 
-class ChangesClosed(AdminError, status=403, code="changes_closed"):
-    """Nobody may change anything: no admin token is configured, and others than this machine could be asking."""
-
-    reason: str
-    sentence = "Changes are refused: {reason}. Set TORCHGATE_ADMIN_TOKEN and send it as `Authorization: Bearer ...`."
-
-
 class LabelNotFound(AdminError, status=404, code="label_not_found"):
     """The model has no such label."""
 

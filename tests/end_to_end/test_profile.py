@@ -12,7 +12,7 @@ import httpx
 
 from tests import images
 from tests.end_to_end.test_images import bars
-from tests.gateway import GatewayProcess
+from tests.gateway import AUTHORIZATION, GatewayProcess
 
 STAGES = ["decode", "graph", "rank", "serialise"]
 PATH = "/models/synthetic/versions/1.0/profile"
@@ -20,7 +20,7 @@ BARS = images.encode(bars(True), "PNG")
 
 
 def profile(gateway: GatewayProcess, **body: Any) -> dict[str, Any]:
-    answer = httpx.post(f"{gateway.url}{PATH}", json=body, timeout=120, trust_env=False)
+    answer = httpx.post(f"{gateway.url}{PATH}", json=body, headers=AUTHORIZATION, timeout=120, trust_env=False)
     assert answer.status_code == 200, answer.text
     info: dict[str, Any] = answer.json()
     return info

@@ -24,7 +24,7 @@ import pytest
 
 from tests import images, odd_archive
 from tests.end_to_end.test_images import bars
-from tests.gateway import GatewayProcess
+from tests.gateway import AUTHORIZATION, GatewayProcess
 from tests.odd_archive import make_odd_store
 from tests.stack import Trained, gateway_of_workers, gateway_over
 from tests.torchserve_process import ROOT, TorchServeProcess
@@ -82,7 +82,7 @@ async def client(http: httpx.AsyncClient, image: bytes, seen: Seen, stop: asynci
 
 
 async def change(http: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
-    answer = await http.request(method, path, json=body, headers={"If-Match": "*"})
+    answer = await http.request(method, path, json=body, headers={"If-Match": "*", **AUTHORIZATION})
     assert answer.is_success, answer.text
     return answer.json() if answer.content else None
 
@@ -212,7 +212,7 @@ def _keep_changing(
                 ("POST", "/models/odd/rollouts", {"version": "1.1", "min_requests": 1, "min_seconds": 0}),
                 ("POST", "/models/odd/rollback", None),
             ):
-                answer = http.request(method, path, json=body, headers={"If-Match": "*"})
+                answer = http.request(method, path, json=body, headers={"If-Match": "*", **AUTHORIZATION})
                 if answer.is_success and "weights" in answer.json():
                     acknowledged.clear()
                     acknowledged.update(answer.json())
@@ -251,7 +251,7 @@ def test_a_shadow_that_is_killed_harms_nobody(scratch: Path) -> None:
     ):
         process.until_every_version_is_ready()
         body = {"weights": {"1.0": 100}, "shadows": {"1.1": 100}}
-        assert http.put("/models/odd/traffic", json=body, headers={"If-Match": "*"}).status_code == 200
+        assert http.put("/models/odd/traffic", json=body, headers={"If-Match": "*", **AUTHORIZATION}).status_code == 200
 
         def pids() -> set[int]:
             codes = [

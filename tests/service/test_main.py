@@ -15,10 +15,12 @@ import pytest
 
 from tests.gateway import GatewayProcess
 
+ROLL_BACK = ("traffic", "rollback", "digits")
 
-def torchgate(verb: str, **env: str) -> subprocess.CompletedProcess[str]:
+
+def torchgate(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "service", verb],
+        [sys.executable, "-m", "service", *arguments],
         env={**os.environ, **env},
         capture_output=True,
         text=True,
@@ -81,6 +83,36 @@ def test_settings_are_listed() -> None:
     done = torchgate("settings", TORCHGATE_PORT="9001")
     assert done.returncode == 0
     assert "TORCHGATE_PORT=9001  (default 8000)" in done.stdout
+
+
+def test_a_folder_without_room_for_the_token_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = torchgate("check", TORCHGATE_PORT="0", TORCHGATE_TOKEN_DIR=str(tmp_path / "file"))
+    assert done.returncode == 2
+    assert f"TORCHGATE_TOKEN_DIR={tmp_path / 'file'}: " in done.stderr
+    assert "TORCHGATE_ADMIN_TOKEN" in done.stderr
+
+
+def test_without_a_token_one_is_made_that_the_command_line_finds(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    env = {"TORCHGATE_ADMIN_TOKEN": "", "TORCHGATE_TOKEN_DIR": str(folder)}
+    with GatewayProcess(TORCHGATE_MODEL_STORE=str(tmp_path), **env) as gateway:
+        here = {**env, "TORCHGATE_URL": gateway.url}
+        token = torchgate("token", **here).stdout.strip()
+        (file,) = folder.iterdir()
+        assert (file.read_text().strip(), file.stat().st_mode & 0o777) == (token, 0o600)
+        assert token not in gateway.log
+        url = f"{gateway.url}/models/digits/labels/stable"
+        for headers, status in (({}, 401), ({"Authorization": f"Bearer {token}"}, 428)):
+            assert httpx.delete(url, headers=headers, trust_env=False).status_code == status
+        # Allowed, so the state is missing, which an empty store has not; by another name of this machine, too.
+        for name in (gateway.url, gateway.url.replace("127.0.0.1", "localhost")):
+            assert "state_unavailable" in torchgate(*ROLL_BACK, **{**here, "TORCHGATE_URL": name}).stderr
+        elsewhere = torchgate("token", **{**here, "TORCHGATE_URL": "http://192.0.2.1:8000"})
+        assert (elsewhere.returncode, "another machine" in elsewhere.stderr) == (1, True)
+        stranger = torchgate("token", **{**here, "TORCHGATE_TOKEN_DIR": str(tmp_path / "mine")})
+        assert (stranger.returncode, "mine" in stranger.stderr) == (1, True)
+    assert list(folder.iterdir()) == []
 
 
 def test_it_starts_alone_logs_json_and_stops(tmp_path: Path) -> None:

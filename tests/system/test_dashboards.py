@@ -22,7 +22,7 @@ from deploy.grafana.make import BOARDS
 from deploy.grafana.panels import ROLLOUTS, VARIABLES, Query, Variable
 from tests import images
 from tests.end_to_end.test_images import bars
-from tests.gateway import GatewayProcess
+from tests.gateway import AUTHORIZATION, GatewayProcess
 from tests.prometheus import prometheus_over
 from tests.stack import Trained, gateway_of_workers, gateway_over
 from tests.torchserve_process import TorchServeProcess, wait_until
@@ -128,7 +128,8 @@ async def drive(gateway: GatewayProcess, prometheus: str) -> None:
     async with httpx.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as http:
 
         async def change(method: str, path: str, body: object) -> None:
-            answer = await http.request(method, f"/models/synthetic{path}", json=body, headers={"If-Match": "*"})
+            headers = {"If-Match": "*", **AUTHORIZATION}
+            answer = await http.request(method, f"/models/synthetic{path}", json=body, headers=headers)
             assert answer.is_success, answer.text
 
         (other, *_) = [each for each in await versions(http) if each != "1.0"]

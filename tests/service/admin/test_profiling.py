@@ -132,6 +132,7 @@ async def test_what_keeps_a_version_from_being_profiled_is_said(tmp_path: Path) 
 
 async def test_only_who_may_change_things_may_slow_them_down(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, ONE, admin_token="correct-horse") as rig:
+        del rig.client.headers["authorization"]
         stranger = await profile(rig, wait_seconds=0)
         assert (stranger.status_code, stranger.json()["code"]) == (401, "credentials_missing")
         wrong = await change(rig, "POST", PATH, {}, if_match="", authorization="Bearer wrong-horse")

@@ -39,6 +39,15 @@ def test_embedded_workers_are_another_server_than_torchserve_at_its_default_addr
                 *("http://collector:4318/v1/traces", "http://collector:99999"),
             )
         ),
+        ({"TORCHGATE_API_KEYS": "long-enough,a,b"}, ["TORCHGATE_API_KEYS=(secret)", "key 2", "at least 8"]),
+        ({"TORCHGATE_API_KEYS": ",,,,,,,,"}, ["TORCHGATE_API_KEYS=(secret)", "holds no key"]),
+        ({"TORCHGATE_API_KEYS": " " * 8}, ["TORCHGATE_API_KEYS=(secret)", "holds no key"]),
+        ({"TORCHGATE_ADMIN_TOKEN_FILE": "/nowhere/token"}, ["TORCHGATE_ADMIN_TOKEN_FILE=/nowhere/token", "No such"]),
+        ({"TORCHGATE_DATABASE_URL_FILE": "/dev/null"}, ["TORCHGATE_DATABASE_URL_FILE=/dev/null", "empty"]),
+        (
+            {"TORCHGATE_API_KEYS": "long-enough", "TORCHGATE_API_KEYS_FILE": "/nowhere/keys"},
+            ["TORCHGATE_API_KEYS_FILE", "TORCHGATE_API_KEYS is set as well"],
+        ),
         ({"TORCHGATE_DEADLINE_MS": "90000"}, ["TORCHGATE_DEADLINE_MS", "TORCHGATE_MAX_DEADLINE_MS", "60000"]),
     ],
 )
@@ -50,6 +59,27 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, env: dict[str
     text = explain(caught.value)
     for part in named:
         assert part in text, text
+
+
+def test_secrets_come_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, secret in (
+        ("admin_token", "correct-horse"),
+        ("api_keys", "first-key, second-key"),
+        ("database_url", "sqlite:///"),
+    ):
+        (tmp_path / name).write_text(f"{secret}\n")
+        monkeypatch.setenv(f"{env_name(name)}_FILE", str(tmp_path / name))
+    settings = Settings()
+    assert settings.admin_token is not None
+    assert settings.admin_token.get_secret_value() == "correct-horse"
+    assert settings.keys == ("first-key", "second-key")
+    assert settings.state_url == "sqlite:///"
+    (tmp_path / "api_keys").write_text("short\n")
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    assert explain(caught.value) == (
+        "TORCHGATE_API_KEYS=(secret): Value error, key 1 has 5 characters, at least 8 are needed"
+    )
 
 
 def test_tracing_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
