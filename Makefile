@@ -43,13 +43,11 @@ serve: setup ## everything: train if model_store/ is empty, then TorchServe and 
 	@mkdir -p "$(TORCHGATE_MODEL_STORE)" 2>/dev/null || :  # check says why, if it could not be made
 	@$(BIN)/torchgate check
 	@if [ ! -f "$(TORCHGATE_MODEL_STORE)/manifest.json" ]; then $(MAKE) train-and-archive; fi
-	@tuned="$(TORCHGATE_MODEL_STORE)/tuned.env"; if [ -f "$$tuned" ]; then echo "settings of $$tuned"; \
-	while IFS='=' read -r name value; do case "$$name" in ''|'#'*) ;; *) \
-	eval "[ -n \"\$${$$name+set}\" ] || export $$name='$$value'" ;; esac; done <"$$tuned"; fi; \
-	run=$$(mktemp -d) && trap 'rm -rf "$$run"' EXIT && trap : INT TERM && \
+	@run=$$(mktemp -d) && trap 'rm -rf "$$run"' EXIT && trap : INT TERM && \
 	TORCHGATE_WITH_TORCHSERVE=$(if $(filter workers,$(TORCHGATE_BACKEND)),false,true) \
 	$(if $(filter workers,$(TORCHGATE_BACKEND)),,TORCHGATE_VERIFIED_ARCHIVES_DIR="$${TORCHGATE_VERIFIED_ARCHIVES_DIR:-$$run/archives}") \
-	TORCHGATE_RUN_DIR="$$run" TORCHGATE_BIN="$(abspath $(BIN))" $(BIN)/supervisord -c deploy/supervisord.conf && \
+	TORCHGATE_RUN_DIR="$$run" TORCHGATE_BIN="$(abspath $(BIN))" \
+	$(BIN)/python deploy/tuned_settings.py "$(TORCHGATE_MODEL_STORE)/tuned.env" $(BIN)/supervisord -c deploy/supervisord.conf && \
 	if [ -e "$$run/failed" ]; then exit 1; fi
 
 train-and-archive: setup ## data, training, evaluation, quantization, export, archives: runs/ and model_store/

@@ -14,6 +14,7 @@ from starlette.types import Message
 from service.admin.access import Access
 from service.admin.versions import AdminContext, Operations
 from service.domain.model_state import Entry
+from service.domain.names import name_fault
 from service.errors.admin import RevisionMissing
 from service.errors.request import ParameterInvalid
 from service.http.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders
@@ -68,6 +69,9 @@ def admin_route(access: Access, operations: Operations, registry: Registry) -> t
     @asynccontextmanager
     async def guard(request: Request, route: APIRoute) -> AsyncIterator[None]:
         path, headers = request.path_params, request_headers(request)
+        for name in ("model", "version"):  # before they reach the log and the database
+            if name in path and (fault := name_fault(path[name])):
+                raise ParameterInvalid(f"path.{name}: {fault}")
         is_conditional = (route.methods or set()) <= {"PUT", "DELETE"} and "version" not in path
         reason = request.query_params.get("reason", "")[:LONGEST_REASON]
         subject = str(path.get("version") or path.get("label") or path.get("rollout") or "")

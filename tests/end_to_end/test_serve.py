@@ -17,6 +17,7 @@ import psutil
 
 from tests import images
 from tests.end_to_end.test_images import bars
+from tests.odd_archive import make_odd_store
 from tests.stack import Trained
 from tests.torchserve_process import PORTS, ROOT, free_ports
 
@@ -157,3 +158,13 @@ def test_a_port_of_torchserve_that_is_taken_stops_all(trained: Trained) -> None:
         with make_serve(trained, Path(scratch), TORCHGATE_TORCHSERVE_GRPC_PORT=port) as (process, log):
             assert process.wait(100) not in {None, 0}
             assert port in log.read_text()
+
+
+def test_a_file_of_the_model_store_runs_no_command(tmp_path: Path) -> None:
+    store = make_odd_store(tmp_path / "store")
+    (store / "tuned.env").write_text(f"OMP_NUM_THREADS=1'; touch {tmp_path}/hacked; '\n")
+    with make_serve(Trained(store, store), tmp_path, BACKEND="workers") as (process, log):
+        assert process.wait(60) == 2
+        assert "tuned.env, line 1" in log.read_text()
+    assert not (tmp_path / "hacked").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "log"}

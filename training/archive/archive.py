@@ -26,7 +26,7 @@ from training.export.export import exported_variants
 from training.options.config import ArchiveConfig
 from training.options.limits import check_name
 
-RELEASE = re.compile(r"\d+\.\d+(\.\d+)?")
+RELEASE = re.compile(r"\d{1,9}\.\d{1,9}(\.\d{1,9})?")
 ARCHIVER_TIMEOUT_SECONDS = 120
 HIDDEN = ".archive-"
 

@@ -5,7 +5,7 @@ import re
 
 from training.errors import SettingError
 
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")  # the gateway takes 100, with the release and the variant
 
 
 def check_name(model: str) -> None:
@@ -13,7 +13,7 @@ def check_name(model: str) -> None:
     if not NAME.fullmatch(model):
         raise SettingError(
             f"the model's name is {model!r}; allowed are lower-case letters, digits, '.', '_' and '-', "
-            "the first a letter or a digit: give one with --name"
+            "at most 80, the first a letter or a digit: give one with --name"
         )
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from pydantic import BaseModel, Field, ValidationError
 
 from service.domain.archive import Archive, Catalog, StoreError
+from service.domain.names import name_fault
 
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 DEFAULT_VARIANT = "fp32"
+NAMES = ("model", "version", "release", "variant")
 
 
 class _Manifest(BaseModel):
@@ -42,6 +44,10 @@ def read_catalog(store: Path, key_file: Path | None = None) -> Catalog:
         fault = error.errors(include_url=False)[0]
         place = ".".join(str(step) for step in fault["loc"])
         raise StoreError(f"{path}: {place}{': ' if place else ''}{fault['msg']}") from error
+    for index, archive in enumerate(manifest.archives):
+        for field in NAMES:
+            if wrong := name_fault(getattr(archive, field)):
+                raise StoreError(f"{path}: archives.{index}.{field}: {wrong}")
     ordered = sorted(manifest.archives, key=lambda archive: (archive.variant != DEFAULT_VARIANT, archive.variant))
     ordered.sort(key=lambda archive: _release_order(archive.release), reverse=True)
     return Catalog(tuple(sorted(ordered, key=lambda archive: archive.model)))

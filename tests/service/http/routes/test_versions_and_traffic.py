@@ -85,3 +85,20 @@ async def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
         assert (await rig.client.get("/models/digits/traffic")).json() == state
         assert [await shares(rig, 1, headers={"X-Routing-Key": key}) for key in keys] == before
         assert await events(rig) == log
+
+
+@pytest.mark.parametrize("name", ["a%0D%0AX-Evil:1", "a%00b", "%C3%BC", "a" * 101, "-a"])
+async def test_a_name_that_is_none_reaches_neither_log_nor_database(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_gateway(tmp_path, (OLD,)) as rig:
+        for method, path in (
+            ("POST", f"/models/{name}/versions"),
+            ("DELETE", f"/models/digits/versions/{name}"),
+            ("POST", f"/models/{name}/rollouts"),
+        ):
+            answer = await rig.client.request(method, path, json={"file": "a.mar"})
+            assert (answer.status_code, answer.json()["code"]) == (422, "parameter_invalid"), answer.text
+            assert "is not a name: allowed are letters" in answer.json()["detail"]
+        assert all(event["outcome"] == "done" for event in await events(rig))
+    assert not [record for record in caplog.records if "\n" in record.getMessage() or "\0" in record.getMessage()]
