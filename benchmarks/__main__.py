@@ -10,13 +10,13 @@ from benchmarks.environment.machine import allocator
 from benchmarks.suite.modes import MODES
 from benchmarks.training import modes
 
-COSTS = ("int8-accuracy", "prediction-log", "routing", "tracing")
+COSTS = ("images", "int8-accuracy", "prediction-log", "routing", "tracing")
 
 
 def main() -> None:
     """Run what the command line asks for; `bench` and `pairs` end with status 1 where a bound is missed."""
     options = _parser().parse_args()
-    needs_wrk = options.verb != "training" and getattr(options, "name", "") != "int8-accuracy"
+    needs_wrk = options.verb != "training" and getattr(options, "name", "") not in ("images", "int8-accuracy")
     if needs_wrk and shutil.which("wrk") is None:
         sys.exit("wrk is missing: `make system-packages` installs it (Debian's package wrk)")
     if options.verb == "bench" and allocator() == "glibc":  # what is published is with one
@@ -31,11 +31,13 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _cost(options: argparse.Namespace) -> None:
-    from benchmarks.costs import mechanisms  # noqa: PLC0415
+    from benchmarks.costs import images, mechanisms  # noqa: PLC0415
     from benchmarks.training import int8_accuracy  # noqa: PLC0415
 
     if options.name == "int8-accuracy":
         int8_accuracy.measure_quantized()
+    elif options.name == "images":
+        images.measure_images()
     else:
         mechanisms.measure(options.name, options.store)
 

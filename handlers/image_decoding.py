@@ -4,34 +4,29 @@ The file travels inside every archive, beside the handler: preprocessing belongs
 """
 
 import io
-import re
+import math
 import struct
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+if TYPE_CHECKING or __package__:  # in the repository
+    from handlers import image_limits as limits
+else:  # in an archive, or read by training; never those of a repository that is on the path, too
+    import image_limits as limits
+
 # What an item becomes: pixels, uint8 [C, H, W], or why it cannot: {"code", "message"}.
 Pixels = npt.NDArray[np.uint8]
 Problem = dict[str, str]
 
-# The formats that Pillow is let near, by their first bytes. Others it reads run foreign programs (EPS), are guessed
-# from weak marks (TGA), or are no pictures that people send.
-SIGNATURES = {
-    "PNG": re.compile(rb"\x89PNG\r\n\x1a\n"),
-    "JPEG": re.compile(rb"\xff\xd8\xff"),
-    "GIF": re.compile(rb"GIF8[79]a"),
-    "WEBP": re.compile(rb"RIFF....WEBP", re.DOTALL),
-    "BMP": re.compile(rb"BM....\x00\x00\x00\x00", re.DOTALL),
-    "TIFF": re.compile(rb"II[*+]\x00|MM\x00[*+]"),
-    "PPM": re.compile(rb"P[1-6]\s"),
-    "JPEG2000": re.compile(rb"\x00\x00\x00\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"),
-    "AVIF": re.compile(rb"....ftypavi[fs]", re.DOTALL),
-}
+# Large images change their mode in bands of so many pixels.
+BAND_PIXELS = 1 << 20
 NPY_SIGNATURE = b"\x93NUMPY"
 PNG_CHUNK = struct.Struct(">I4s")
 PNG_END = b"\x00\x00\x00\x00IEND\xaeB`\x82"
@@ -43,8 +38,43 @@ def problem(code: str, message: str) -> Problem:
     return {"code": code, "message": message}
 
 
+class Postponed(NamedTuple):
+    """An image that costs as much as so many pixels of a plain one, to be decoded after cheaper ones."""
+
+    cost: float
+
+
+def decode_items(items: Sequence[Any], contract: Mapping[str, Any], seconds: float) -> list[Pixels | Problem]:
+    """Decode a batch within a time, in any order: large images wait for all others, the largest for all.
+
+    What there is no time left for is refused, and that is the largest images. One is decoded in any case.
+    """
+    deadline = time.perf_counter() + seconds
+    decoded: dict[int, Pixels | Problem] = {}
+    postponed: list[tuple[float, int]] = []
+    late = problem("decode_timeout", f"The images of its batch took {seconds:g} s; send it again, or a smaller one.")
+    for index, item in enumerate(items):
+        in_time = not decoded or time.perf_counter() < deadline
+        entry = decode_or_postpone(item, contract, limits.SMALL_PIXELS) if in_time else late
+        if isinstance(entry, Postponed):
+            postponed.append((entry.cost, index))
+        else:
+            decoded[index] = entry
+    for _, index in sorted(postponed):
+        in_time = not decoded or time.perf_counter() < deadline
+        decoded[index] = decode_item(items[index], contract) if in_time else late
+    return [decoded[index] for index in range(len(items))]
+
+
 def decode_item(content: Any, contract: Mapping[str, Any]) -> Pixels | Problem:
     """Turn what a client sent for one item into uint8 [C, H, W], or say what is wrong with it."""
+    decoded = decode_or_postpone(content, contract, math.inf)
+    assert not isinstance(decoded, Postponed)
+    return decoded
+
+
+def decode_or_postpone(content: Any, contract: Mapping[str, Any], at_once: float) -> Pixels | Problem | Postponed:
+    """Do what decode_item does, but for an image that costs as much as more than `at_once` pixels."""
     if not isinstance(content, bytes | bytearray):
         return problem("image_unrecognized", f"An item must be bytes, not {type(content).__name__}.")
     if not content:
@@ -52,7 +82,7 @@ def decode_item(content: Any, contract: Mapping[str, Any]) -> Pixels | Problem:
     if content.startswith(NPY_SIGNATURE):
         return decode_tensor(content, contract["input"])
     pixels = decode_plain_png(content, contract["input"])
-    return decode_image(content, contract) if pixels is None else pixels
+    return decode_image(content, contract, at_once) if pixels is None else pixels
 
 
 def decode_plain_png(content: bytes | bytearray, size: Mapping[str, int]) -> Pixels | None:
@@ -117,32 +147,34 @@ def decode_tensor(content: bytes | bytearray, size: Mapping[str, int]) -> Pixels
     return np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran_order else "C")
 
 
-def decode_image(content: bytes | bytearray, contract: Mapping[str, Any]) -> Pixels | Problem:
-    """Read the first picture of an image file and bring it to the model's size and channels."""
-    name = next((name for name, signature in SIGNATURES.items() if signature.match(content)), None)
-    if name is None:
-        known = ", ".join(SIGNATURES)
-        return problem("image_unrecognized", f"The item is no image of a known format ({known}) and no .npy file.")
+def decode_image(
+    content: bytes | bytearray, contract: Mapping[str, Any], at_once: float = math.inf
+) -> Pixels | Problem | Postponed:
+    """Read the first picture of an image file and bring it to the model's size and channels.
+
+    What costs as much as more than `at_once` pixels is Postponed.
+    """
+    allowed = contract.get("images", limits.DEFAULT_LIMITS)
+    most, name = allowed["max_pixels"], "image"
     try:
-        with Image.open(io.BytesIO(content), formats=(name,)) as image:
-            # Before any pixel is decoded; Pillow itself raises from twice as many only, and warns in between.
-            if image.width * image.height > (Image.MAX_IMAGE_PIXELS or 0):
-                return too_many_pixels(name)
-            if image.mode == "F":
-                return problem("image_unsupported", f"The {name} has floating-point pixels; send integers.")
-            return preprocess(image, contract)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        return too_many_pixels(name)
+        name = limits.format_of(content, allowed["formats"])
+        limits.check_canvas(name, content, most)
+        with limits.guarded(name, most), Image.open(limits.stream_of(content, most), formats=(name,)) as image:
+            # Before any pixel is decoded.
+            cost = limits.check_header(name, image, content, most)
+            return Postponed(cost) if cost > at_once else preprocess(image, contract)
+    except limits.Refused as refused:
+        return problem(refused.code, f"The {refused}.")
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # of Pillow's own limit, which is higher
+        return problem("image_too_many_pixels", f"The {name} has too many pixels; allowed are {most} at most.")
+    except MemoryError:
+        megabytes = limits.bytes_of(most) // 1_000_000
+        return problem("image_too_costly", f"The {limits.too_costly(name, f'{megabytes} MB')}.")
     except Exception as error:  # noqa: BLE001 - decoders raise nearly everything on broken files; this is the border
         # Pillow's own words name the object that it read from.
         unknown = isinstance(error, UnidentifiedImageError)
         reason = f"what follows its first bytes is no {name}" if unknown else brief(error)
         return problem("image_truncated", f"The {name} is cut off or corrupt: {reason}.")
-
-
-def too_many_pixels(name: str) -> Problem:
-    """Refuse a decompression bomb."""
-    return problem("image_too_many_pixels", f"The {name} has more pixels than the {Image.MAX_IMAGE_PIXELS} allowed.")
 
 
 def preprocess(image: Image.Image, contract: Mapping[str, Any]) -> Pixels:
@@ -153,22 +185,49 @@ def preprocess(image: Image.Image, contract: Mapping[str, Any]) -> Pixels:
     size, background = contract["input"], contract["preprocessing"]["background"]
     image.seek(0)
     ImageOps.exif_transpose(image, in_place=True)
-    upright = image
-    if upright.mode == "I" or upright.mode.startswith("I;16"):
-        values = np.asarray(upright).astype(np.int64).clip(0, 65535)
-        upright = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
-    if upright.has_transparency_data:
-        canvas = Image.new("RGBA", upright.size, (*background, 255))
-        # La (premultiplied) converts to LA only.
-        canvas.alpha_composite((upright.convert("LA") if upright.mode == "La" else upright).convert("RGBA"))
-        upright = canvas
-    if upright.mode == "LAB":  # has no direct way to L
-        upright = upright.convert("RGB")
     mode, sides = "L" if size["channels"] == 1 else "RGB", (size["width"], size["height"])
-    plain = upright if upright.mode == mode else upright.convert(mode)
+    plain = image if is_plain(image, mode) else in_bands(image, mode, background)
     fitted = plain if plain.size == sides else ImageOps.fit(plain, sides, method=Image.Resampling.BILINEAR)
     pixels = np.asarray(fitted)
     return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def is_plain(image: Image.Image, mode: str) -> bool:
+    """Tell whether an image is of this mode already, with nothing to lay over a background."""
+    return image.mode == mode and not image.has_transparency_data
+
+
+def in_bands(image: Image.Image, mode: str, background: Sequence[int]) -> Image.Image:
+    """Return an image in another mode, made band by band: the steps between never hold the whole of a large image."""
+    num_rows = max(1, BAND_PIXELS // image.width)
+    if num_rows >= image.height:
+        return converted(image, mode, background)
+    whole = Image.new(mode, image.size)
+    for top in range(0, image.height, num_rows):
+        band = image.crop((0, top, image.width, min(top + num_rows, image.height)))
+        whole.paste(converted(band, mode, background), (0, top))
+    return whole
+
+
+def converted(image: Image.Image, mode: str, background: Sequence[int]) -> Image.Image:
+    """Return an image in mode L or RGB: 16 bits scaled, alpha laid over the background, pixel by pixel."""
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        values = np.asarray(image)
+        image = Image.fromarray(eight_of_sixteen_bits()[values.clip(0, 65535) if image.mode == "I" else values])
+    if image.has_transparency_data:
+        canvas = Image.new("RGBA", image.size, (*background, 255))
+        # La (premultiplied) converts to LA only.
+        canvas.alpha_composite((image.convert("LA") if image.mode == "La" else image).convert("RGBA"))
+        image = canvas
+    if image.mode == "LAB":  # has no direct way to L
+        image = image.convert("RGB")
+    return image if image.mode == mode else image.convert(mode)
+
+
+@cache
+def eight_of_sixteen_bits() -> Pixels:
+    """Return what each value of 16 bits is in 8 bits, rounded: uint8 [65536]."""
+    return ((np.arange(65536, dtype=np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
 
 
 def brief(error: Exception) -> str:

@@ -54,7 +54,7 @@ def image_codes() -> set[str]:
     """The codes with which one image can fail."""
     handler = "".join(path.read_text() for path in sorted((ROOT / "handlers").glob("*.py")))
     body = (ROOT / "service" / "http" / "body.py").read_text()
-    return set(re.findall(r'problem\("(\w+)"', handler)) | set(re.findall(r'ItemError\("(\w+)"', body))
+    return set(re.findall(r'(?:problem|Refused)\("(\w+)"', handler)) | set(re.findall(r'ItemError\("(\w+)"', body))
 
 
 def metric_rows() -> list[str]:

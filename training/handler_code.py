@@ -21,5 +21,9 @@ def handler_module(name: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[alias] = module
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(FOLDER))  # where these modules find each other, as in an archive
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(FOLDER))
     return module

@@ -44,7 +44,7 @@ torch::jit::Module load(const std::string &path) try {
 }
 
 nlohmann::ordered_json classify(torch::jit::Module &graph, const Contract &contract, const std::string &file) {
-  const auto image = fit(with_channels(decode(file), contract.channels), contract.width, contract.height);
+  const auto image = fit(with_channels(decode(file, contract.limits), contract.channels), contract.width, contract.height);
   const c10::InferenceMode guard;
   const auto answer = graph.forward({as_batch(image)}).toTensor().to(torch::kFloat32).contiguous();
   if (answer.numel() != static_cast<std::int64_t>(contract.classes.size())) {

@@ -18,7 +18,10 @@ Contract read_contract(const std::string &path) try {
   if (method != "crop" || resample != "bilinear") {
     throw Refused(path + " asks for fit " + method + " and resample " + resample + "; known are crop and bilinear");
   }
-  Contract contract{document.at("classes"), size.at("channels"), size.at("height"), size.at("width")};
+  Contract contract{document.at("classes"), size.at("channels"), size.at("height"), size.at("width"), {}};
+  if (const auto limits = document.find("images"); limits != document.end()) {  // older contracts have none
+    contract.limits = {limits->at("max_pixels"), limits->at("formats")};
+  }
   if ((contract.channels != 1 && contract.channels != 3) || contract.height < 1 || contract.width < 1) {
     throw Refused(path + " asks for images of a size that there is not");
   }

@@ -1,5 +1,6 @@
 #include "decode.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -19,14 +20,27 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// The limit of the Python side, which is Pillow's: more is taken for a decompression bomb.
-constexpr std::uint64_t kMostPixels = 1024ULL * 1024 * 1024 / 4 / 3;
+// As on the Python side: each scan of a JPEG above these goes through the whole image once more.
+constexpr std::uint64_t kFreeScans = 20;
 constexpr std::uint32_t kOrientationTag = 0x0112, kLong = 4;
 
-void check_size(std::uint64_t width, std::uint64_t height) {
-  if (width * height > kMostPixels) {
-    throw Refused("has " + std::to_string(width * height) + " pixels; allowed are " + std::to_string(kMostPixels));
+void check_size(std::uint64_t width, std::uint64_t height, std::uint64_t allowed) {
+  if (width * height > allowed) {
+    throw Refused("has " + std::to_string(width * height) + " pixels; allowed are " + std::to_string(allowed));
   }
+}
+
+void check_format(const std::string &name, const Limits &limits) {
+  if (std::find(limits.formats.begin(), limits.formats.end(), name) == limits.formats.end()) {
+    throw Refused("is a " + name + ", which the contract does not allow");
+  }
+}
+
+// Return how often a decoder goes through a JPEG, at most.
+std::uint64_t num_scans(const Bytes &content) {
+  std::uint64_t count = 0;
+  for (std::size_t at = 1; at < content.size(); ++at) count += content[at - 1] == 0xFF && content[at] == 0xDA;
+  return count;
 }
 
 // Return the orientation that a TIFF block of EXIF holds; none where it holds none, or cannot be read.
@@ -73,7 +87,7 @@ void check_upright(std::span<const std::uint8_t> exif, const std::string &xmp) {
 
 void png_warned(png_structp, png_const_charp) {}  // what can be read all the same
 
-Image decode_png(const Bytes &content) {
+Image decode_png(const Bytes &content, const Limits &limits) {
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, nullptr, png_failed, png_warned);
   png_infop info = png_create_info_struct(png);
   struct Guard {
@@ -93,7 +107,7 @@ Image decode_png(const Bytes &content) {
   });
   png_read_info(png, info);
   const auto width = png_get_image_width(png, info), height = png_get_image_height(png, info);
-  check_size(width, height);
+  check_size(width, height, limits.max_pixels);
   const auto colour = png_get_color_type(png, info);
   if ((colour & PNG_COLOR_MASK_ALPHA) != 0 || png_get_valid(png, info, PNG_INFO_tRNS) != 0) {
     throw Refused("is partly transparent; lay it over a background first");
@@ -139,7 +153,7 @@ void jpeg_warned(j_common_ptr decoder, int level) {
   if (level < 0 && decoder->err->msg_code == JWRN_JPEG_EOF) jpeg_failed(decoder);
 }
 
-Image decode_jpeg(const Bytes &content) {
+Image decode_jpeg(const Bytes &content, const Limits &limits) {
   jpeg_error_mgr errors;
   jpeg_decompress_struct decoder;
   decoder.err = jpeg_std_error(&errors);
@@ -153,7 +167,8 @@ Image decode_jpeg(const Bytes &content) {
   jpeg_mem_src(&decoder, content.data(), content.size());
   jpeg_save_markers(&decoder, JPEG_APP0 + 1, 0xFFFF);
   jpeg_read_header(&decoder, TRUE);
-  check_size(decoder.image_width, decoder.image_height);
+  check_size(decoder.image_width, decoder.image_height,
+             limits.max_pixels * kFreeScans / std::max(kFreeScans, num_scans(content)));
   std::string exif, xmp;
   for (auto marker = decoder.marker_list; marker != nullptr; marker = marker->next) {
     using namespace std::literals;
@@ -182,13 +197,17 @@ Image decode_jpeg(const Bytes &content) {
 
 }  // namespace
 
-Image decode(const std::string &path) try {
+Image decode(const std::string &path, const Limits &limits) try {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Refused("cannot be opened");
   const Bytes content{std::istreambuf_iterator<char>(file), {}};
-  if (content.size() >= 8 && png_sig_cmp(content.data(), 0, 8) == 0) return decode_png(content);
+  if (content.size() >= 8 && png_sig_cmp(content.data(), 0, 8) == 0) {
+    check_format("PNG", limits);
+    return decode_png(content, limits);
+  }
   if (content.size() >= 3 && content[0] == 0xFF && content[1] == 0xD8 && content[2] == 0xFF) {
-    return decode_jpeg(content);
+    check_format("JPEG", limits);
+    return decode_jpeg(content, limits);
   }
   throw Refused("is of no known format; allowed are PNG and JPEG");
 } catch (const Refused &refused) {

@@ -6,6 +6,12 @@
 #include <string>
 #include <vector>
 
+// What an image may be: the contract's, which the Python side keeps to as well.
+struct Limits {
+  std::uint64_t max_pixels = 25'000'000;
+  std::vector<std::string> formats = {"PNG", "JPEG"};
+};
+
 // 8 bits a sample, rows from the top, channels interleaved: [height, width, channels], 1 (grey) or 3 (RGB) channels.
 struct Image {
   int width = 0;

@@ -27,7 +27,7 @@ ROWS = (
 )
 PACKAGES = {path.name for path in BENCHMARKS.iterdir() if (path / "__init__.py").is_file()}
 MAX_MODULES, MAX_LINES, MAX_MEDIAN_LINES = 12, 300, 100
-MAX_LINES_IN_ALL = 3_700
+MAX_LINES_IN_ALL = 3_850
 
 
 def sources() -> list[Path]:

@@ -14,7 +14,7 @@ from torch import nn
 from tests import images
 
 HANDLER = Path(__file__).resolve().parents[2] / "handlers" / "image_classifier.py"
-NAMES = ("image_decoding", "graph_forms", "batch_profile", "packed_request", "ranking")
+NAMES = ("image_decoding", "image_limits", "graph_forms", "batch_profile", "packed_request", "ranking")
 MODULES = [HANDLER.with_name(f"{name}.py") for name in NAMES]
 
 

@@ -245,13 +245,30 @@ def test_what_it_would_decode_otherwise_is_refused_alone(
     assert json.loads(done.stdout)["image"] == str(good)
 
 
+def test_it_keeps_to_the_contracts_limits_of_images(program: Program, tmp_path: Path) -> None:
+    contract = toy_contract(images={"max_pixels": 1024, "formats": ["PNG"]})
+    folder = write_model_folder(tmp_path / "limited", contract)
+    jpeg, good = write(tmp_path / "photo.jpg", photo(32, 32)), write(tmp_path / "good.png", photo(32, 32))
+    large = write(tmp_path / "large.png", photo(33, 32))
+    done = program.run(folder, jpeg, good, large)
+    assert (done.returncode, json.loads(done.stdout)["image"]) == (2, str(good))
+    assert done.stderr.splitlines() == [
+        f"error: {jpeg} is a JPEG, which the contract does not allow",
+        f"error: {large} has 1056 pixels; allowed are 1024",
+    ]
+    scan = (content := encoded(photo(32, 32), "JPEG", progressive=True))[content.rindex(b"\xff\xda") : -2]
+    jpeg.write_bytes(content[:-2] + scan * 999 + content[-2:])
+    folder = write_model_folder(tmp_path / "scans", toy_contract(images={"max_pixels": 10240, "formats": ["JPEG"]}))
+    assert "has 1024 pixels; allowed are 20" in program.run(folder, jpeg).stderr
+
+
 def test_what_it_has_no_memory_for_fails_alone(program: Program, mirror: Path, tmp_path: Path) -> None:
     bad, good = tmp_path / "bad.png", write(tmp_path / "good.png", photo(32, 32))
     small = good.read_bytes()
-    header = struct.pack(">4sII", b"IHDR", 9400, 9400) + small[24:29]
+    header = struct.pack(">4sII", b"IHDR", 5000, 5000) + small[24:29]
     bad.write_bytes(small[:12] + header + struct.pack(">I", zlib.crc32(header)) + small[33:])
-    # Of 253 MiB of pixels; each thread would take some of the limit for its stack.
-    limited = ("env", "OMP_NUM_THREADS=1", "prlimit", f"--data={200 << 20}")
+    # Of 72 MiB of pixels; each thread would take some of the limit for its stack.
+    limited = ("env", "OMP_NUM_THREADS=1", "prlimit", f"--data={100 << 20}")
     done = program.run(mirror, bad, good, under=limited)
     assert (done.returncode, done.stderr) == (2, f"error: {bad} cannot be answered: std::bad_alloc\n")
     assert json.loads(done.stdout)["image"] == str(good)

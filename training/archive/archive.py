@@ -10,7 +10,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from training.archive.contract import build_contract, version_of
+from training.archive.contract import build_contract, image_limits, version_of
 from training.archive.manifest import (
     Entry,
     locked,
@@ -46,7 +46,7 @@ def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
         release = free_release(model, config)
         with tempfile.TemporaryDirectory(prefix=HIDDEN, dir=store) as hidden:
             packed = {
-                variant: _pack(run, variant, model=model, release=release, handler=config.handler, folder=Path(hidden))
+                variant: _pack(run, variant, model=model, release=release, config=config, folder=Path(hidden))
                 for variant in exported_variants(run)
             }
             entries = [_place(packed[variant], store, model, release, variant) for variant in packed]
@@ -60,6 +60,7 @@ def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
 def check_archive(model: str, config: ArchiveConfig) -> None:
     """Raise a TrainingError for what would keep the archives from being made, before hours are spent on training."""
     check_name(model)
+    image_limits(config)
     if config.version is not None and not RELEASE.fullmatch(config.version):
         raise SettingError(f"--version is {config.version!r}; allowed are two or three numbers, such as 2.0 or 2.0.1")
     if config.handler.suffix != ".py" or not config.handler.is_file():
@@ -104,9 +105,10 @@ def handler_files(handler: Path) -> list[Path]:
     return files
 
 
-def _pack(run: Run, variant: Variant, *, model: str, release: str, handler: Path, folder: Path) -> Path:
+def _pack(run: Run, variant: Variant, *, model: str, release: str, config: ArchiveConfig, folder: Path) -> Path:
     """Run torch-model-archiver in a folder of its own and return the archive that it made there."""
-    contract = build_contract(run, variant, model=model, release=release)
+    contract = build_contract(run, variant, model=model, release=release, archive=config)
+    handler = config.handler
     # Everything lies in one folder under plain names: the archiver reads commas and wildcards in paths.
     staging, outcome, temporary = (folder / variant / part for part in ("staging", "outcome", "temporary"))
     for each in (staging, outcome, temporary):

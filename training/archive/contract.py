@@ -12,11 +12,13 @@ from PIL import Image
 
 from training.artifacts import Run, Variant, read_json
 from training.data.dataset import load_dataset, load_split
-from training.errors import RunError
+from training.errors import RunError, SettingError
 from training.evaluation.evaluate import BatchDependence, load_evaluation
 from training.export.export import load_graph_card
 from training.export.graph_file import load_compiled
+from training.handler_code import handler_module
 from training.models.weights import load_card, weights_sha256
+from training.options.config import ArchiveConfig
 
 SCHEMA_VERSION = 1
 NUM_SELF_CHECKS = 4
@@ -34,8 +36,10 @@ def version_of(release: str, variant: Variant) -> str:
     return release if variant == "fp32" else f"{release}-{variant}"
 
 
-def build_contract(run: Run, variant: Variant, *, model: str, release: str) -> dict[str, Any]:
-    """Return the contract of one variant.
+def build_contract(
+    run: Run, variant: Variant, *, model: str, release: str, archive: ArchiveConfig | None = None
+) -> dict[str, Any]:
+    """Return the contract of one variant, with the limits of images that `archive` asks for.
 
     Raises RunError if the run was not exported, or its graph was made of other weights than the run has now.
     """
@@ -59,6 +63,7 @@ def build_contract(run: Run, variant: Variant, *, model: str, release: str) -> d
         "architecture": weights.architecture,
         "input": {"channels": dataset.channels, "height": dataset.height, "width": dataset.width},
         "preprocessing": asdict(dataset.preprocessing),
+        "images": image_limits(archive or ArchiveConfig()),
         "classes": weights.classes,
         "evaluation": {
             **{key: value for key, value in report.items() if key != "per_class"},
@@ -93,6 +98,18 @@ def build_contract(run: Run, variant: Variant, *, model: str, release: str) -> d
             "cases": self_check_cases(run, variant),
         },
     }
+
+
+def image_limits(config: ArchiveConfig) -> dict[str, Any]:
+    """Return which images are decoded when served; raises SettingError for what no handler could keep to."""
+    limits = handler_module("image_limits")
+    known, most = limits.DEFAULT_LIMITS["formats"], limits.MOST_PIXELS
+    pixels, formats = config.max_image_pixels, [name.upper() for name in config.image_formats]
+    if pixels is not None and not 1 <= pixels <= most:
+        raise SettingError(f"--max-image-pixels is {pixels}; allowed is 1 to {most}")
+    if unknown := [name for name in formats if name not in known]:
+        raise SettingError(f"--image-formats has {', '.join(unknown)}; allowed are {', '.join(known)}")
+    return {"max_pixels": pixels or limits.DEFAULT_LIMITS["max_pixels"], "formats": formats or known}
 
 
 def self_check_tolerance(variant: Variant, measured: BatchDependence) -> float:

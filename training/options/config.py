@@ -243,6 +243,10 @@ class ArchiveConfig:
     """File with the key that signs the manifest; its default is the environment's TORCHGATE_MANIFEST_KEY_FILE."""
     handler: Path = Path(__file__).resolve().parents[2] / "handlers" / "image_classifier.py"
     """TorchServe handler that is put into the archives, with the modules that it imports from its own folder."""
+    max_image_pixels: int | None = None
+    """Largest image that is decoded when served; 25 million if not given. It scales what each format may cost."""
+    image_formats: tuple[str, ...] = ()
+    """Formats that are decoded when served, such as PNG JPEG; all that the handler knows if not given."""
 
 
 @dataclass(frozen=True)

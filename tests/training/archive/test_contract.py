@@ -11,16 +11,17 @@ import pytest
 import torch
 from PIL import Image
 
-from training.archive.contract import build_contract
+from training.archive.contract import build_contract, image_limits
 from training.artifacts import VARIANTS, Run, Variant, sha256
 from training.data.dataset import load_split
 from training.data.decode import ImageShape
-from training.errors import RunError
+from training.errors import RunError, SettingError
 from training.export.graph_file import load_compiled
+from training.options.config import ArchiveConfig
 
 KEYS = [
     "schema_version", "model", "release", "variant", "version", "precision", "compile", "architecture", "input",
-    "preprocessing", "classes", "evaluation", "reference", "training", "weights_sha256", "parity", "optimize",
+    "preprocessing", "images", "classes", "evaluation", "reference", "training", "weights_sha256", "parity", "optimize",
     "self_check",
 ]  # fmt: skip
 
@@ -33,6 +34,8 @@ def test_contract_says_what_the_run_found(exported: Run, variant: Variant) -> No
     assert contract["version"] == ("3.1" if variant == "fp32" else f"3.1-{variant}")
     assert contract["input"] == {"channels": 1, "height": 12, "width": 12}
     assert contract["preprocessing"] == {"fit": "crop", "resample": "bilinear", "background": (0, 0, 0)}
+    assert contract["images"]["max_pixels"] == 25_000_000
+    assert {"PNG", "JPEG", "WEBP"} < set(contract["images"]["formats"])
     assert contract["classes"] == ["horizontal", "vertical", "square"]
     assert contract["weights_sha256"] == sha256(exported.weights)
     assert contract["training"]["preset"] == "synthetic"
@@ -47,6 +50,25 @@ def test_contract_says_what_the_run_found(exported: Run, variant: Variant) -> No
     assert sum(reference["class_prior"]) == pytest.approx(1)
     assert sum(reference["confidence_histogram"]["counts"]) == 30
     json.dumps(contract, allow_nan=False)
+
+
+def test_which_images_are_served_is_an_option(exported: Run) -> None:
+    config = ArchiveConfig(max_image_pixels=1_000_000, image_formats=("png", "JPEG"))
+    contract = build_contract(exported, "fp32", model="toy", release="1.0", archive=config)
+    assert contract["images"] == {"max_pixels": 1_000_000, "formats": ["PNG", "JPEG"]}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (ArchiveConfig(max_image_pixels=0), "--max-image-pixels is 0; allowed is 1 to 89478485"),
+        (ArchiveConfig(max_image_pixels=10**9), "--max-image-pixels is 1000000000; allowed"),
+        (ArchiveConfig(image_formats=("PNG", "EPS")), "--image-formats has EPS; allowed are PNG, JPEG, GIF"),
+    ],
+)
+def test_limits_that_no_handler_keeps_are_refused(config: ArchiveConfig, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        image_limits(config)
 
 
 def test_a_matrix_of_many_classes_stays_in_the_run(exported: Run, tmp_path: Path) -> None:
