@@ -71,6 +71,7 @@ def main() -> None:
 def serve(settings: Settings, sockets: Sequence[ListeningSocket]) -> None:
     """Answer requests on `sockets` until a signal stops it, then finish those in progress."""
     from service.app import create_app  # noqa: PLC0415
+    from service.http.server.certificates import open_certificates  # noqa: PLC0415
     from service.http.server.server import run_server  # noqa: PLC0415 - the other verbs need none of it
 
     configure_logging(settings.log_level)
@@ -79,8 +80,9 @@ def serve(settings: Settings, sockets: Sequence[ListeningSocket]) -> None:
         token, token_file = own_token(settings.token_dir, [each.address[1] for each in sockets])
         settings = settings.model_copy(update={"admin_token": SecretStr(token)})
     lifecycle = Lifecycle()
-    app = create_app(settings, lifecycle=lifecycle, token_file=token_file)
-    run_server(app, settings, sockets, lifecycle)
+    certificates = open_certificates(settings.tls_files)
+    app = create_app(settings, lifecycle=lifecycle, token_file=token_file, certificates=certificates)
+    run_server(app, settings, sockets, lifecycle, certificates)
 
 
 def _complain(text: str) -> int:

@@ -28,6 +28,7 @@ from service.http.predict import PATH, PredictApplication, PredictLimits
 from service.http.prediction import PredictionServices
 from service.http.request_context import new_id
 from service.http.request_middleware import RequestMiddleware
+from service.http.routes.docs import docs_routes
 from service.http.routes.feedback import feedback_routes
 from service.http.routes.health import health_routes
 from service.http.routes.models import model_routes
@@ -37,6 +38,8 @@ from service.http.routes.quality import quality_routes
 from service.http.routes.rollouts import rollout_routes, rollout_views
 from service.http.routes.status import status_routes
 from service.http.routes.versions_and_traffic import control_routes, event_routes
+from service.http.server.certificates import NO_CERTIFICATES, Certificates, NoCertificates
+from service.http.server.entrance import Entrance
 from service.monitoring.prediction_log.records import NoLog, PredictionLog
 from service.monitoring.signed_ids import PredictionIds
 from service.persistence.archives.model_store import ModelStore
@@ -70,6 +73,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     control: ModelControl | None = None,
     lifecycle: Lifecycle | None = None,
     token_file: AbstractContextManager[None] | None = None,
+    certificates: Certificates | NoCertificates = NO_CERTIFICATES,
 ) -> ASGIApp:
     """Return the gateway; a test may pass its own backend and control.
 
@@ -106,7 +110,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         await rollout_controller.start()
         prediction_log.start()
         try:
-            async with LoopLag(metrics):
+            async with LoopLag(metrics), certificates.watched(metrics):
                 with token_file or nullcontext():
                     yield
         finally:
@@ -124,18 +128,25 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         description=DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url=None,  # docs_routes has it, from local files
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
         # RequestMiddleware records every request; FastAPI would record those again that reach its routing.
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
     problems.install(app)
-    access = Access(settings)
+    access, entrance = Access(settings), Entrance(settings)
     operations = Operations(store, reconciler, registry)
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
     services = PredictionServices(shadows, prediction_ids, prediction_log)
-    body_limits = BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds)
-    limits = PredictLimits(body_limits, settings.max_buffered_bytes, settings.deadline_ms, settings.max_deadline_ms)
-    predict = PredictApplication(router, services, access, metrics, limits)
+    limits = PredictLimits(
+        BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds),
+        settings.max_buffered_bytes,
+        settings.deadline_ms,
+        settings.max_deadline_ms,
+    )
+    predict = PredictApplication(router, services, access, entrance, metrics, limits)
     feedback = Feedback(reconciler, FeedbackStore(database), prediction_ids, prediction_log, settings.feedback_seconds)
     facts = {"version": app.version, "backend": settings.backend, "objective_ms": settings.latency_objective_ms}
     feed = StatusBroadcaster(StatusCollector(reconciler, registry, metrics, PATH, facts).look)
@@ -152,11 +163,11 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         feedback_routes(access, feedback),
         health_routes(reconciler, router, lifecycle or Lifecycle(), metrics.registry),
         status_routes(feed, asks_for_key=access.asks_for_key),
+        docs_routes(),
     ):
         app.include_router(routes)
-    return RequestMiddleware(
-        app, {("POST", PATH): predict}, metrics, AccessLog(settings.log_level, settings.slow_request_ms), tracing
-    )
+    log = AccessLog(settings.log_level, settings.slow_request_ms)
+    return RequestMiddleware(app, {("POST", PATH): predict}, metrics, log, tracing, entrance)
 
 
 def _create_prediction_log(settings: Settings, metrics: Metrics) -> PredictionLog:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -176,7 +177,8 @@ async def running_gateway(
     if prepare is not None:
         prepare(backend, control)
     options = {"health_interval_seconds": 0.02, "drain_seconds": 2, "workers_per_version": 1, **options}
-    settings = Settings(model_store=store, **{"admin_token": TOKEN, **options})
+    # Requests that are written by hand are for anybody.
+    settings = Settings(model_store=store, **{"admin_token": TOKEN, "allowed_hosts": "*", **options})
     with socket.create_server(("127.0.0.1", 0)) as listener:
         # uvloop, which serves elsewhere, does this by itself; asyncio's own loop leaves it out for such a listener, and
         # then an answer in two pieces takes 40 ms.
@@ -215,6 +217,7 @@ class GatewayProcess:
 
     def __init__(self, **env: str) -> None:
         self.env = {"TORCHGATE_PORT": "0", "TORCHGATE_ADMIN_TOKEN": TOKEN, **env}
+        self.verify: ssl.SSLContext | bool = False  # what its certificate is checked with
         self.command = [sys.executable, "-m", "service", "serve"]
         self.process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.NamedTemporaryFile(prefix="gateway-", suffix=".log")  # noqa: SIM115 - closed by stop
@@ -244,15 +247,19 @@ class GatewayProcess:
     def _find_url(self) -> str | None:
         for record in self.records():
             if "port" in record:
-                return f"http://{record['host']}:{record['port']}"
+                return f"{record['scheme']}://{record['host']}:{record['port']}"
         return None
+
+    def get(self, path: str) -> httpx.Response:
+        """Return the answer to a GET on a new connection."""
+        return httpx.get(f"{self.url}{path}", timeout=5, trust_env=False, verify=self.verify)
 
     def until_ready(self, timeout_seconds: float = 120, status: int = 200) -> None:
         """Return once /readyz has this status."""
 
         def is_there() -> bool:
             try:
-                return httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False).status_code == status
+                return self.get("/readyz").status_code == status
             except httpx.TransportError:
                 return False
 
@@ -263,7 +270,7 @@ class GatewayProcess:
 
         def all_ready() -> bool:
             try:
-                answer = httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False)
+                answer = self.get("/readyz")
             except httpx.TransportError:
                 return False
             return answer.status_code == 200 and not answer.json()["reason"]

@@ -41,6 +41,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "google": ("backends/torchserve/",),
     "httpx": ("backends/torchserve/", "cli/"),
     "fastapi": ("http/", "app.py"),
+    "fastapi_swagger": (),  # only its files are read
     "starlette": ("http/", "app.py"),
     "uvicorn": ("http/server/",),
     "sqlalchemy": ("persistence/",),

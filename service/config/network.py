@@ -1,13 +1,38 @@
-"""Where the gateway listens, and how long connections last."""
+"""Where the gateway listens, to whom, and how long connections last."""
 
-from pydantic import BaseModel, Field
+import ipaddress
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from service.config.environment import env_name
+from service.config.tls import TlsFiles
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class NetworkSettings(BaseModel):
-    """Where the gateway listens, and how long connections last."""
+    """Where the gateway listens, to whom, and how long connections last."""
 
     host: str = Field("127.0.0.1", description="Address that the gateway listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port that it listens on; 0 takes a free one, see the log.")
+    allowed_hosts: str | None = Field(
+        None,
+        description="Names and addresses, separated by commas, that a request's `Host` may have; `*` is any. Unset: "
+        "those of loopback if the gateway listens there alone, otherwise any.",
+    )
+    trusted_proxies: str | None = Field(
+        None,
+        description="Addresses and networks, separated by commas, of the proxies in front. Only their "
+        "`X-Forwarded-For` and `X-Forwarded-Proto` are believed; unset believes nobody's.",
+    )
+    tls_cert_file: Path | None = Field(
+        None,
+        description="PEM file with the server's certificate chain; with it, connections are TLS. Read anew on a "
+        "change and on SIGHUP.",
+    )
+    tls_key_file: Path | None = Field(None, description="PEM file with the certificate's key, not encrypted.")
     keep_alive_seconds: int = Field(
         75, ge=1, description="Time that an idle connection stays open; longer than those in front keep theirs."
     )
@@ -21,3 +46,42 @@ class NetworkSettings(BaseModel):
     drain_seconds: float = Field(
         20, ge=0, description="Time that requests in progress get to end, after that, before the gateway stops."
     )
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """Return the files of TLS, None without it."""
+        if self.tls_cert_file is None or self.tls_key_file is None:
+            return None
+        return TlsFiles(self.tls_cert_file, self.tls_key_file)
+
+    @property
+    def proxy_networks(self) -> tuple[Network, ...]:
+        """Return the networks of the trusted proxies."""
+        return tuple(ipaddress.ip_network(each, strict=False) for each in listed(self.trusted_proxies))
+
+    @property
+    def host_names(self) -> frozenset[str] | None:
+        """Return the names that a request may be for, without ports; None for any."""
+        names = frozenset(each.strip("[]").lower() for each in listed(self.allowed_hosts))
+        return None if "*" in names or not names else names
+
+    @model_validator(mode="after")
+    def _check_network(self) -> Self:
+        for name in ("trusted_proxies", "allowed_hosts"):
+            if (given := getattr(self, name)) is not None and not listed(given):
+                raise ValueError(f"{env_name(name)}={given!r} names nobody; unset it, or name somebody")
+        try:
+            self.proxy_networks  # noqa: B018 - it is read to be checked
+        except ValueError as error:
+            raise ValueError(f"{env_name('trusted_proxies')}: {error}") from error
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            there, missing = ("tls_cert_file", "tls_key_file")[:: -1 if self.tls_cert_file is None else 1]
+            raise ValueError(f"{env_name(there)} needs {env_name(missing)}: set both or none")
+        if self.tls_files is not None:
+            self.tls_files.read()
+        return self
+
+
+def listed(text: str | None) -> tuple[str, ...]:
+    """Return what a list separated by commas holds."""
+    return tuple(each.strip() for each in (text or "").split(",") if each.strip())

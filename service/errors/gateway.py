@@ -13,6 +13,7 @@ GatewayError
 │   ├── StreamTooLarge           413  found out while reading
 │   ├── TooManyImages            413
 │   ├── MediaTypeUnsupported     415
+│   ├── HostNotAllowed           421
 │   └── ParameterInvalid         422
 ├── OverloadError                429  repeat it later
 │   ├── QueueFull

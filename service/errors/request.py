@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from service.errors.gateway import GatewayError
 
+LONGEST_HOST = 100  # of which an error tells
+
 
 class RequestError(GatewayError):
     """The caller's mistake."""
@@ -125,6 +127,20 @@ class MediaTypeUnsupported(RequestError):
     status = 415
     code = "media_type_unsupported"
     sentence = "{media_type} is not supported; allowed: {allowed}."
+
+
+@dataclass(eq=False)
+class HostNotAllowed(RequestError):
+    """The request's `Host` is none that the gateway answers for."""
+
+    host: str
+    status = 421
+    code = "host_not_allowed"
+    sentence = "The gateway does not answer for {host!r}; TORCHGATE_ALLOWED_HOSTS must name it."
+
+    def __str__(self) -> str:
+        """Return the sentence with the beginning of the name."""
+        return self.sentence.format(host=self.host[:LONGEST_HOST])
 
 
 @dataclass(eq=False)

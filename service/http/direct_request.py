@@ -1,7 +1,10 @@
 """A request that is answered around ASGI, and the seams between connection, request and application."""
 
+import asyncio
 from collections.abc import Collection, Iterable
 from typing import Protocol, runtime_checkable
+
+from service.http.server.clients import Client
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -27,6 +30,9 @@ class DirectApplication(Protocol):
     """An application that answers some routes around ASGI."""
 
     direct_routes: Collection[tuple[bytes, str]]  # method and path
+
+    def greet(self, transport: asyncio.Transport) -> Client:
+        """Return who is at the other end of a new connection."""
 
     def handle(self, request: "DirectRequest") -> DirectHandler:
         """Return what answers `request`; it has not begun."""
@@ -57,8 +63,8 @@ class DirectRequest:
     """
 
     __slots__ = (
-        *("_awaits_continue", "_connection", "_handler", "_pieces", "disconnected", "headers", "is_body_complete"),
-        *("keep_alive", "method", "path", "query_string", "response_complete"),
+        *("_awaits_continue", "_connection", "_handler", "_pieces", "client", "disconnected", "headers"),
+        *("is_body_complete", "keep_alive", "method", "path", "query_string", "response_complete"),
     )
     message_event = _NobodyWaits()
 
@@ -68,6 +74,7 @@ class DirectRequest:
         path: str,
         query_string: bytes,
         headers: RawHeaders,
+        client: Client,
         *,
         keep_alive: bool,
         awaits_continue: bool,
@@ -76,6 +83,7 @@ class DirectRequest:
         self.path = path
         self.query_string = query_string
         self.headers = headers
+        self.client = client  # at the other end of the connection: the proxy if there is one
         self.keep_alive = keep_alive
         self.is_body_complete = False
         self.response_complete = False

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from service.http.direct_request import RawHeaders
+from service.http.server.clients import Client, Clients
 from service.telemetry.access_log import AccessLog, Breakdown
 from service.telemetry.metric_labels import METHODS, PREDICT_CODES
 from service.telemetry.metrics import Metrics
@@ -40,9 +41,15 @@ class RequestRecorder:
     """Counts the requests in progress; measures and logs each when it ends."""
 
     def __init__(
-        self, metrics: Metrics, log: AccessLog, tracing: Tracing, direct_routes: Iterable[tuple[str, str]]
+        self,
+        metrics: Metrics,
+        log: AccessLog,
+        tracing: Tracing,
+        clients: Clients,
+        direct_routes: Iterable[tuple[str, str]],
     ) -> None:
         self._metrics = metrics
+        self._clients = clients
         self._log = log
         self._tracing = tracing
         self._num_in_progress = dict.fromkeys([*(path for _, path in direct_routes), OTHER_ROUTES], 0)
@@ -53,13 +60,21 @@ class RequestRecorder:
                 metrics.http_requests.labels(method, path, code)
 
     def begin(
-        self, method: str, path: str, query_string: bytes, raw_headers: RawHeaders, route: str = UNMATCHED
+        self,
+        method: str,
+        path: str,
+        query_string: bytes,
+        raw_headers: RawHeaders,
+        client: Client,
+        route: str = UNMATCHED,
     ) -> "RequestContext":
         """Return the context of a request that has just come; only a direct one has a route already."""
         headers = dict(raw_headers)
+        if client.is_proxy:
+            client = self._clients.forwarded(client, raw_headers)
         trace = read_context(raw_headers) if TRACEPARENT in headers else None
         span = None if path in QUIET_ROUTES else self._tracing.begin(trace)
-        context = RequestContext(self, method, path, query_string, headers, route, trace, span)
+        context = RequestContext(self, method, path, query_string, headers, client, route, trace, span)
         self._num_in_progress[context.in_progress_as] += 1
         return context
 
@@ -90,6 +105,7 @@ class RequestContext:
         path: str,
         query_string: bytes,
         headers: Mapping[bytes, bytes],
+        client: Client,
         route: str,
         trace: TraceContext | None,
         span: OpenSpan | None,
@@ -100,6 +116,7 @@ class RequestContext:
         self.path = path
         self.query_string = query_string
         self.headers = headers  # of several with one name the last
+        self.client = client  # who asks, whatever proxies are in between
         self.route = route
         self.in_progress_as = OTHER_ROUTES if route == UNMATCHED else route
         self.trace = trace
@@ -119,6 +136,7 @@ class RequestContext:
         """Return what its line in the access log says."""
         fields = {
             **self.ids(),
+            "client": self.client.address,
             "method": self.method,
             "route": self.route,
             "code": self.status or CLIENT_CLOSED,
@@ -154,10 +172,11 @@ def _end_span(span: OpenSpan, context: RequestContext, ended: float) -> None:
     is_known = method in METHODS
     attributes: dict[str, str | int | float] = {
         "http.request.method": method if is_known else "_OTHER",
-        "url.scheme": "http",
+        "url.scheme": context.client.scheme,
+        "client.address": context.client.address,
         "url.path": context.path[:LONGEST_TEXT],
         "torchgate.request.id": context.request_id,
-        **_server(headers.get(b"host", b"")[:LONGEST_TEXT]),
+        **_server(headers.get(b"host", b"")[:LONGEST_TEXT], 443 if context.client.scheme == "https" else 80),
     }
     if not is_known:
         attributes["http.request.method_original"] = method[:LONGEST_TEXT]
@@ -180,7 +199,7 @@ def _end_span(span: OpenSpan, context: RequestContext, ended: float) -> None:
 
 
 @lru_cache(MAX_CACHED_HOSTS)
-def _server(host: bytes) -> Mapping[str, str | int]:
+def _server(host: bytes, default_port: int) -> Mapping[str, str | int]:
     try:
         parts = urlsplit("//" + host.decode("latin-1"))
         address, port = parts.hostname, parts.port
@@ -188,4 +207,4 @@ def _server(host: bytes) -> Mapping[str, str | int]:
         return {}
     if not address:
         return {}
-    return {"server.address": address, "server.port": port or 80}
+    return {"server.address": address, "server.port": port or default_port}

@@ -12,6 +12,8 @@ from service.errors.gateway import Draining, GatewayError, InternalError
 from service.http.direct_request import DirectHandler, DirectRequest
 from service.http.problems import problem_response
 from service.http.request_context import CLIENT_CLOSED, UNMATCHED, RequestContext, RequestRecorder
+from service.http.security_headers import with_security_headers
+from service.http.server.entrance import Entrance
 from service.http.server.protocol import LINGER_BYTES, LINGER_SECONDS
 from service.telemetry.access_log import AccessLog
 from service.telemetry.metrics import Metrics
@@ -42,17 +44,20 @@ class RequestMiddleware:
         metrics: Metrics,
         log: AccessLog,
         tracing: Tracing,
+        entrance: Entrance,
     ) -> None:
         self._app = app
+        self.greet = entrance.clients.greet
         self.direct_routes = {(method.encode(), path): route for (method, path), route in direct_routes.items()}
         self._metrics = metrics
-        self._recorder = RequestRecorder(metrics, log, tracing, direct_routes)
+        self._entrance = entrance
+        self._recorder = RequestRecorder(metrics, log, tracing, entrance.clients, direct_routes)
 
     def handle(self, request: DirectRequest) -> DirectHandler:
         """Return what answers a request of a direct route."""
         route = self.direct_routes[request.method.encode(), request.path]
         context = self._recorder.begin(
-            request.method, request.path, request.query_string, request.headers, request.path
+            request.method, request.path, request.query_string, request.headers, request.client, request.path
         )
         return route.handle(request, context)
 
@@ -61,7 +66,9 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        context = self._recorder.begin(scope["method"], scope["path"], scope["query_string"], scope["headers"])
+        context = self._recorder.begin(
+            scope["method"], scope["path"], scope["query_string"], scope["headers"], scope["state"]["client"]
+        )
         scope["state"]["context"] = context
         messages = _Messages(context, receive, send)
 
@@ -70,7 +77,10 @@ class RequestMiddleware:
                 await problem_response(error, scope)(scope, messages.receive, messages.send)
 
         try:
+            self._entrance.require_host(context.headers.get(b"host"))
             await self._app(scope, messages.receive, messages.send)
+        except GatewayError as error:
+            await refuse(error)
         except ClientDisconnect:
             context.answer(CLIENT_CLOSED)
         except asyncio.CancelledError:
@@ -111,7 +121,8 @@ class _Messages:
         """Send as in ASGI."""
         if message["type"] == "http.response.start":
             self._context.answer(message["status"])
-            headers = [*message.get("headers", ()), (b"x-request-id", self._context.request_id.encode())]
+            headers = with_security_headers(message.get("headers", ()))
+            headers.append((b"x-request-id", self._context.request_id.encode()))
             if self._body_pending:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}

@@ -179,6 +179,14 @@ class Metrics:
             "Delay of a timer on the event loop, measured ten times a second.",
             buckets=DURATION_BUCKETS,
         )
+        self.tls_certificate_expiry = gauge(
+            "torchgate_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate that new connections get expires, as Unix time; 0 without TLS.",
+        )
+        self.tls_files_broken = gauge(
+            "torchgate_tls_files_broken",
+            "1 while the files of TLS cannot be used and the certificate before stays, otherwise 0.",
+        )
         self.build_info = info("torchgate_build", "Facts about this gateway.")
         self.build_info.info({"version": distribution_version("torchgate")})
         self._http: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}

@@ -64,12 +64,7 @@ def status_routes(broadcaster: StatusBroadcaster, *, asks_for_key: bool) -> APIR
     """Return the routes of the status page, open like what they show: /metrics, /readyz, /models, rollouts."""
     routes = APIRouter(tags=["status"])
     document, policy = assemble(asks_for_key=asks_for_key)
-    headers = {
-        "content-security-policy": policy,
-        "cache-control": "no-cache",
-        "referrer-policy": "no-referrer",
-        "x-content-type-options": "nosniff",
-    }
+    headers = {"content-security-policy": policy, "cache-control": "no-cache"}
 
     @routes.get("/", status_code=307, response_class=RedirectResponse)
     async def root() -> RedirectResponse:

@@ -18,6 +18,8 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from service.http.direct_request import DirectApplication, DirectRequest
+from service.http.security_headers import LINES
+from service.http.server.clients import Client
 from service.http.server.lasting_answers import Listeners
 from service.http.server.retirement import GatewayState, say_close
 from service.http.server.timers import HeadTimer, IdleTimer
@@ -43,6 +45,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._awaits_head = False
         self._is_between_messages = True
         self._listeners = Listeners()
+        self._client = Client()
         self._application: DirectApplication | None = self.app if isinstance(self.app, DirectApplication) else None
         self._parsed: DirectRequest | None = None  # the request that is being parsed, if it is a direct one
         self._next: DirectRequest | None = None  # the request whose turn it is, until it begins
@@ -53,6 +56,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
+        if self._application is not None:
+            self._client = self._application.greet(transport)
         self._head_timer = HeadTimer(self.loop, self.max_head_seconds, self._refuse_slow_head)
         self._idle_timer = IdleTimer(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
         self._is_retiring = isinstance(self.server_state, GatewayState) and self.server_state.is_retiring
@@ -130,6 +135,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self._is_retiring:
                 say_close(self.cycle)
             self.scope["extensions"] = self._listeners.extensions(self.transport.abort)
+            self.scope["state"]["client"] = self._client
             return
         is_its_turn = self.cycle is None or self.cycle.response_complete
         self.cycle = request  # type: ignore[assignment]
@@ -178,7 +184,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Send the answer to the direct request in progress."""
         lines = b"\r\n".join(map(b": ".join, (*self.server_state.default_headers, *headers)))
         end = b"\r\n\r\n" if request.keep_alive else b"\r\nconnection: close\r\n\r\n"
-        self.transport.write(b"".join((STATUS_LINE[status], lines, end, body)))
+        self.transport.write(b"".join((STATUS_LINE[status], LINES, lines, end, body)))
         self._listeners.when_gone = None
         if not request.is_body_complete:
             self._num_linger_bytes = LINGER_BYTES
@@ -186,6 +192,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         elif not request.keep_alive:
             self.transport.close()
         self.on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        self._say(b"400 Bad Request", msg.encode())
 
     def on_response_complete(self) -> None:
         """Turn to the pipeline's next request, or begin to wait for one."""
@@ -221,6 +231,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             path,
             url.query or b"",
             self.headers,
+            self._client,
             keep_alive=not self._is_retiring
             and self.parser.get_http_version() != "1.0"
             and self.parser.should_keep_alive(),
@@ -265,7 +276,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self.transport.close()
             return
         if not self._is_between_messages and self._num_linger_bytes is None:
-            self.transport.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            self._say(status)
+        self.transport.close()
+
+    def _say(self, status: bytes, text: bytes = b"") -> None:
+        """Send an answer that is not an application's, and close."""
+        head = b"HTTP/1.1 %b\r\n%bcontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (status, LINES, len(text)) + text)
         self.transport.close()
 
 

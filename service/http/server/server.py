@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 
 from service.config.settings import Settings
+from service.http.server.certificates import Certificates, NoCertificates, ignore_sighup
 from service.http.server.protocol import BoundedHttpProtocol
 from service.http.server.retirement import GatewayState
 from service.process.lifecycle import Lifecycle
@@ -105,11 +106,21 @@ class GatewayServer(uvicorn.Server):
             await self.on_tick(num_ticks)  # answers go on telling the date
 
 
-def run_server(app: ASGIApp, settings: Settings, sockets: Sequence[ListeningSocket], lifecycle: Lifecycle) -> None:
+def run_server(
+    app: ASGIApp,
+    settings: Settings,
+    sockets: Sequence[ListeningSocket],
+    lifecycle: Lifecycle,
+    certificates: Certificates | NoCertificates,
+) -> None:
     """Answer requests on `sockets` until a signal stops it, then finish those in progress."""
+    tls = certificates.context
+    if tls is not None:
+        ignore_sighup()
     for each in sockets:
         host, port = each.address
-        logger.info("torchgate listens on http://%s:%d", host, port, extra={"host": host, "port": port})
+        place = {"scheme": "http" if tls is None else "https", "host": host, "port": port}
+        logger.info("torchgate listens on %(scheme)s://%(host)s:%(port)d", place, extra=place)
     config = uvicorn.Config(
         app,
         loop="uvloop",
@@ -120,6 +131,7 @@ def run_server(app: ASGIApp, settings: Settings, sockets: Sequence[ListeningSock
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        ssl_context_factory=None if tls is None else lambda *_: tls,
         backlog=BACKLOG,
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds),

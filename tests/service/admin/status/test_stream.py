@@ -10,8 +10,10 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from service.admin.status.broadcaster import BroadcastLimits, StatusBroadcaster, StatusSnapshot
+from service.config.settings import Settings
 from service.http.request_middleware import RequestMiddleware
 from service.http.routes.status import EventStream
+from service.http.server.entrance import Entrance
 from service.http.server.protocol import BoundedHttpProtocol
 from service.telemetry.access_log import AccessLog
 from service.telemetry.metrics import Metrics
@@ -33,14 +35,14 @@ async def deaf_listener(longest_write_seconds: float) -> AsyncIterator[tuple[uvi
         await EventStream(feed, longest_write_seconds)(scope, receive, send)
 
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
-        edge = RequestMiddleware(app, {}, Metrics(), AccessLog("error", 10_000), NoTracing())
+        edge = RequestMiddleware(app, {}, Metrics(), AccessLog("error", 10_000), NoTracing(), Entrance(Settings()))
         config = uvicorn.Config(edge, http=BoundedHttpProtocol, ws="none", lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server._serve([listener]))
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.setblocking(False)
         await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
-        await asyncio.get_running_loop().sock_sendall(client, b"GET /status/events HTTP/1.1\r\nHost: here\r\n\r\n")
+        await asyncio.get_running_loop().sock_sendall(client, b"GET /status/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         try:
             async with asyncio.timeout(10):
                 while not any(each.flow.write_paused for each in server.server_state.connections):  # type: ignore[union-attr]

@@ -1,0 +1,82 @@
+"""Who is at the other end of a connection, and for whom a trusted proxy asks."""
+
+import asyncio
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from service.config.network import Network
+
+LONGEST_FORWARDED = 2048  # bytes of X-Forwarded-For that are looked at, from its end
+Scheme = Literal["http", "https"]
+SCHEMES: dict[bytes, Scheme] = {b"http": "http", b"https": "https"}
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who asks; made once for each connection."""
+
+    address: str = ""  # without the port; empty if it has none
+    scheme: Scheme = "http"
+    is_proxy: bool = False  # a trusted one, so each of its requests has a client of its own
+
+
+class Clients:
+    """Tells who a connection's client is, and who a proxy's is."""
+
+    def __init__(self, proxies: Iterable[Network]) -> None:
+        self._proxies = tuple(proxies)
+
+    def greet(self, transport: asyncio.Transport) -> Client:
+        """Return the client of a new connection."""
+        peer = transport.get_extra_info("peername")
+        address = (_address(peer[0]) or "") if isinstance(peer, tuple) else ""  # a Unix socket has none
+        is_tls = transport.get_extra_info("sslcontext") is not None
+        return Client(
+            address,
+            "https" if is_tls else "http",
+            is_proxy=self._is_proxy(address),
+        )
+
+    def forwarded(self, proxy: Client, headers: Iterable[tuple[bytes, bytes]]) -> Client:
+        """Return the client that a trusted proxy asks for: the nearest address that no trusted proxy has.
+
+        Addresses further away may be forged: whoever asks the outermost proxy can have written them. A header that
+        holds no address at that place leaves the proxy's own.
+        """
+        chain, scheme = [], proxy.scheme
+        for name, value in headers:
+            if name == b"x-forwarded-for":
+                chain.append(value)
+            elif name == b"x-forwarded-proto":
+                scheme = SCHEMES.get(value.rpartition(b",")[2].strip().lower(), scheme)
+        address = proxy.address
+        for hop in reversed(b",".join(chain)[-LONGEST_FORWARDED:].split(b",")):
+            known = _address(hop.strip().decode("latin-1"))
+            if known is None:
+                break
+            address = known
+            if not self._is_proxy(address):
+                break
+        return replace(proxy, address=address, scheme=scheme, is_proxy=False)
+
+    def _is_proxy(self, address: str) -> bool:
+        if not self._proxies or not address:
+            return False
+        found = ipaddress.ip_address(address)
+        return any(found in network for network in self._proxies)
+
+
+def _address(text: str) -> str | None:
+    """Return an address in its shortest form: without a port, brackets, a zone or IPv4 inside IPv6."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)
