@@ -25,6 +25,7 @@ import uvicorn
 from service.app import create_app
 from service.config.settings import Settings
 from service.domain.backend import Target
+from service.http.server.certificates import open_certificates
 from service.http.server.protocol import BoundedHttpProtocol
 from service.http.server.server import GatewayServer
 from service.process.lifecycle import Lifecycle
@@ -168,9 +169,10 @@ async def running_gateway(
     wait_until_ready: bool = True,
     http: type[asyncio.Protocol] = BoundedHttpProtocol,
     control: FakeControl | None = None,
+    verify: ssl.SSLContext | None = None,
     **options: Any,
 ) -> AsyncIterator[Rig]:
-    """Run a gateway over the fake on a free port of this event loop."""
+    """Run a gateway over the fake on a free port of this event loop; `verify` makes the rig's client one of TLS."""
     store = options.pop("model_store", tmp_path / "store")
     contracts: dict[Target, dict[str, Any]] = make_store(store, versions) if versions else {}
     backend, control = FakeBackend(), control or FakeControl(contracts)
@@ -185,21 +187,24 @@ async def running_gateway(
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port = listener.getsockname()[1]
         lifecycle = Lifecycle()
+        certificates = open_certificates(settings.tls_files)
         config = uvicorn.Config(
-            create_app(settings, backend, control, lifecycle),
+            create_app(settings, backend, control, lifecycle, certificates=certificates),
             http=http,
             ws="none",
             lifespan="on",
             log_config=None,
+            ssl_context_factory=(lambda *_: certificates.context) if certificates.context is not None else None,
             proxy_headers=False,  # as in run_server: around the application it would hide the way past ASGI
         )
         sockets = [ListeningSocket(PUBLIC, listener)]
         server = GatewayServer(config, sockets, lifecycle, settings.lame_duck_seconds)
         task = asyncio.create_task(server._serve())
-        url = f"http://127.0.0.1:{port}"
+        url = f"{'http' if verify is None else 'https'}://127.0.0.1:{port}"
+        transport = WholeRequests() if verify is None else httpx.AsyncHTTPTransport(verify=verify, trust_env=False)
         try:
             async with httpx.AsyncClient(
-                base_url=url, timeout=20, transport=WholeRequests(), headers=AUTHORIZATION
+                base_url=url, timeout=20, transport=transport, headers=AUTHORIZATION
             ) as client:
                 rig = Rig(url, port, client, backend, control, server)
                 if wait_until_ready:

@@ -11,6 +11,7 @@ from service.errors.admin import CredentialsMissing, CredentialsWrong
 
 TOKEN = "the admin token, which `torchgate token` prints, as `Authorization: Bearer ...`"  # noqa: S105 - a sentence
 KEY = "an API key, as `X-API-Key`"
+CERTIFICATE = "a client certificate of the CA in TORCHGATE_TLS_CLIENT_CA_FILE, from the client itself"
 BEARER = b"bearer "
 LONGEST_ACTOR = 100
 
@@ -25,6 +26,7 @@ class Access:
         token = settings.admin_token or SecretStr(secrets.token_urlsafe())
         self._token = token.get_secret_value().encode()
         self._keys = tuple(key.encode() for key in settings.keys)
+        self._certificates = settings.client_certificates
         self.asks_for_key = bool(self._keys)  # whether predictions need one
 
     def require_key(self, headers: Headers) -> None:
@@ -37,15 +39,29 @@ class Access:
         if not any([hmac.compare_digest(given, key) for key in self._keys]):  # noqa: C419 - all of them, every time
             raise CredentialsWrong(KEY)
 
-    def require_admin(self, headers: Headers) -> str:
-        """Return who asks for a change; raises CredentialsMissing or CredentialsWrong without the admin token."""
+    def require_admin(self, headers: Headers, certificate: str | None = None) -> str:
+        """Return who asks for a change: the subject of the connection's client certificate, or the token's holder.
+
+        Raises:
+            CredentialsMissing, CredentialsWrong: a token or certificate that the settings ask for.
+        """
+        name = _printable(headers.get(b"x-actor", b""))
+        if certificate is None or self._certificates == "off":
+            if self._certificates == "require":
+                raise CredentialsMissing(CERTIFICATE)
+            self._require_token(headers)
+            return f"admin ({name})" if name else "admin"
+        if self._certificates == "require":
+            self._require_token(headers)
+        subject = _printable(certificate.encode())
+        return f"{subject} ({name})" if name else subject
+
+    def _require_token(self, headers: Headers) -> None:
         given = _bearer(headers)
         if given is None:
             raise CredentialsMissing(TOKEN)
         if not hmac.compare_digest(given, self._token):
             raise CredentialsWrong(TOKEN)
-        name = _printable(headers.get(b"x-actor", b""))
-        return f"admin ({name})" if name else "admin"
 
 
 def _bearer(headers: Headers) -> bytes | None:

@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 import httpx
 
+from service.cli.tls import client_context
+
 # Loading a version takes as long as it takes; the gateway has a limit of its own.
 TIMEOUT = httpx.Timeout(10, read=300)
 
@@ -27,7 +29,11 @@ class Gateway:
             headers[b"Authorization"] = f"Bearer {token}".encode()
         self.token = token
         self._reason = reason
-        self._client = httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT, trust_env=False)
+        try:
+            verify = client_context() if url.startswith("https:") else False
+        except ValueError as error:
+            raise CallFailed(str(error)) from error
+        self._client = httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT, trust_env=False, verify=verify)
 
     def get(self, *path: str, **query: Any) -> Any:
         """Return the document at a path below /models, whose parts are names."""

@@ -2,7 +2,7 @@
 
 import ipaddress
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -33,6 +33,14 @@ class NetworkSettings(BaseModel):
         "change and on SIGHUP.",
     )
     tls_key_file: Path | None = Field(None, description="PEM file with the certificate's key, not encrypted.")
+    tls_client_ca_file: Path | None = Field(
+        None, description="PEM file with the CA of the clients' certificates, see TORCHGATE_CLIENT_CERTIFICATES."
+    )
+    client_certificates: Literal["off", "accept", "require"] = Field(
+        "off",
+        description="Changes: `off` looks at the admin token alone, `accept` takes a client certificate instead of it, "
+        "`require` wants both. The event log names the certificate's subject.",
+    )
     keep_alive_seconds: int = Field(
         75, ge=1, description="Time that an idle connection stays open; longer than those in front keep theirs."
     )
@@ -52,7 +60,7 @@ class NetworkSettings(BaseModel):
         """Return the files of TLS, None without it."""
         if self.tls_cert_file is None or self.tls_key_file is None:
             return None
-        return TlsFiles(self.tls_cert_file, self.tls_key_file)
+        return TlsFiles(self.tls_cert_file, self.tls_key_file, self.tls_client_ca_file)
 
     @property
     def proxy_networks(self) -> tuple[Network, ...]:
@@ -77,6 +85,11 @@ class NetworkSettings(BaseModel):
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             there, missing = ("tls_cert_file", "tls_key_file")[:: -1 if self.tls_cert_file is None else 1]
             raise ValueError(f"{env_name(there)} needs {env_name(missing)}: set both or none")
+        for name, needed in (("tls_client_ca_file", "tls_cert_file"), ("client_certificates", "tls_client_ca_file")):
+            if getattr(self, name) not in {None, "off"} and getattr(self, needed) is None:
+                raise ValueError(f"{env_name(name)}={getattr(self, name)} needs {env_name(needed)}")
+        if self.tls_client_ca_file is not None and self.client_certificates == "off":
+            raise ValueError(f"{env_name('tls_client_ca_file')} has no use while {env_name('client_certificates')}=off")
         if self.tls_files is not None:
             self.tls_files.read()
         return self

@@ -9,10 +9,11 @@ from service.config.environment import env_name
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Certificate chain and key of the server."""
+    """Certificate chain and key of the server, and the CA of the clients' certificates if they may show any."""
 
     certificate: Path
     key: Path
+    client_ca: Path | None = None
 
     def read(self) -> ssl.SSLContext:
         """Return a context made of what the files hold now.
@@ -28,6 +29,17 @@ class TlsFiles:
             context.load_cert_chain(self.certificate, self.key, password=_refuse_passphrase)
         except (OSError, ValueError) as error:
             raise ValueError(f"{given}: {_reason(error)}; give a certificate chain and its key as PEM files") from error
+        if self.client_ca is not None:
+            try:
+                context.load_verify_locations(self.client_ca)
+            except (OSError, ValueError) as error:
+                given = f"{env_name('tls_client_ca_file')}={self.client_ca}"
+                raise ValueError(f"{given}: {_reason(error)}; give the CA's certificates as a PEM file") from error
+            # Who shows a certificate must show a good one; who may do what without one is decided per request.
+            context.verify_mode = ssl.CERT_OPTIONAL
+            # A resumed session would keep a certificate good that a new CA file no longer accepts.
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
         return context
 
 

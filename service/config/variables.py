@@ -11,6 +11,9 @@ from service.config.settings import Settings
 OF_OTHERS = frozenset(
     {
         "TORCHGATE_URL",  # the operator's verbs
+        "TORCHGATE_CA_FILE",
+        "TORCHGATE_CLIENT_CERT_FILE",
+        "TORCHGATE_CLIENT_KEY_FILE",
         "TORCHGATE_TORCHSERVE_BIND",  # deploy/torchserve.sh
         "TORCHGATE_TORCHSERVE_METRICS_PORT",
         "TORCHGATE_TORCHSERVE_GRPC_MANAGEMENT_PORT",

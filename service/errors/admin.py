@@ -18,7 +18,7 @@ class AdminError(RequestError):
 
 
 class CredentialsMissing(AdminError, status=401, code="credentials_missing"):
-    """The call needs a key or token, and none was given."""
+    """The call needs a key, a token or a client certificate, and none was given."""
 
     needed: str
     sentence = "This call needs {needed}."

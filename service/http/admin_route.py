@@ -77,7 +77,7 @@ def admin_route(access: Access, operations: Operations, registry: Registry) -> t
         subject = str(path.get("version") or path.get("label") or path.get("rollout") or "")
         entry = Entry("unknown", route.name, path["model"], subject, reason)
         async with operations.noted(entry):
-            actor = access.require_admin(headers)
+            actor = access.require_admin(headers, request.scope["state"]["context"].client.certificate)
         entry = replace(entry, actor=actor)
         async with operations.noted(entry):
             revision = _revision(headers, is_conditional, path["model"], registry)

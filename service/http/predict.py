@@ -23,7 +23,7 @@ from service.http.parameters import read_parameters
 from service.http.prediction import Prediction, PredictionServices
 from service.http.problems import problem
 from service.http.request_context import CLIENT_CLOSED, RequestContext
-from service.http.server.entrance import Entrance
+from service.http.server.request_checks import RequestChecks
 from service.serving.router import Router
 from service.telemetry.metric_labels import Rejection
 from service.telemetry.metrics import Metrics
@@ -62,14 +62,14 @@ class PredictApplication:
         router: Router,
         services: PredictionServices,
         access: Access,
-        entrance: Entrance,
+        checks: RequestChecks,
         metrics: Metrics,
         limits: PredictLimits,
     ) -> None:
         self._router = router
         self._services = services
         self._access = access
-        self._entrance = entrance
+        self._checks = checks
         self._rejected = {code: metrics.rejected.labels(reason) for code, reason in REJECTIONS.items()}
         self._limits = limits
         self._budget = BodyBudget(limits.max_buffered_bytes)
@@ -83,8 +83,8 @@ class PredictApplication:
         """Check the head of a request; raises what is wrong with it."""
         started = time.monotonic()
         headers = context.headers
-        if (host := headers.get(b"host")) not in self._entrance.known_hosts:
-            self._entrance.require_host(host)
+        if (host := headers.get(b"host")) not in self._checks.known_hosts:
+            self._checks.require_host(host)
         self._access.require_key(headers)
         query, asked = read_parameters(context.query_string, headers)
         deadline_ms = asked.x_deadline_ms or self._limits.deadline_ms

@@ -117,7 +117,7 @@ def ignore_sighup() -> None:
 
 
 def _fingerprint(files: TlsFiles) -> Fingerprint:
-    return tuple(_stat(path) for path in (files.certificate, files.key))
+    return tuple(_stat(path) for path in (files.certificate, files.key, files.client_ca) if path is not None)
 
 
 def _stat(path: Path) -> tuple[int, int, int]:

@@ -2,14 +2,28 @@
 
 import asyncio
 import ipaddress
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from service.config.network import Network
 
 LONGEST_FORWARDED = 2048  # bytes of X-Forwarded-For that are looked at, from its end
 Scheme = Literal["http", "https"]
+# RFC 4514, sections 2.4 and 3
+SPECIAL = re.compile(r'([,+"\\<>;=])')
+BACKSLASH = r"\\\1"
+SHORT_NAMES = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "stateOrProvinceName": "ST",
+    "localityName": "L",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
 SCHEMES: dict[bytes, Scheme] = {b"http": "http", b"https": "https"}
 
 
@@ -19,6 +33,7 @@ class Client:
 
     address: str = ""  # without the port; empty if it has none
     scheme: Scheme = "http"
+    certificate: str | None = None  # the subject of the certificate that it has shown
     is_proxy: bool = False  # a trusted one, so each of its requests has a client of its own
 
 
@@ -36,6 +51,7 @@ class Clients:
         return Client(
             address,
             "https" if is_tls else "http",
+            _subject(transport.get_extra_info("peercert")) if is_tls else None,
             is_proxy=self._is_proxy(address),
         )
 
@@ -59,13 +75,22 @@ class Clients:
             address = known
             if not self._is_proxy(address):
                 break
-        return replace(proxy, address=address, scheme=scheme, is_proxy=False)
+        # The certificate is the proxy's own: it does not speak for those behind.
+        return replace(proxy, address=address, scheme=scheme, certificate=None, is_proxy=False)
 
     def _is_proxy(self, address: str) -> bool:
         if not self._proxies or not address:
             return False
         found = ipaddress.ip_address(address)
         return any(found in network for network in self._proxies)
+
+
+def _subject(certificate: dict[str, Any] | None) -> str | None:
+    """Return the subject of a certificate as text, such as `CN=alice,O=operators`; None without one."""
+    if not certificate:
+        return None
+    pairs = [pair for names in certificate.get("subject", ()) for pair in names]
+    return ",".join(f"{SHORT_NAMES.get(name, name)}={SPECIAL.sub(BACKSLASH, value)}" for name, value in pairs)
 
 
 def _address(text: str) -> str | None:

@@ -2,69 +2,21 @@
 
 import asyncio
 import contextlib
-import datetime
 import http.client
 import signal
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 import trustme
 
+from tests.certificates import Files, replace, serial_in
 from tests.gateway import GatewayProcess
 from tests.service.test_main import torchgate
-
-
-@dataclass
-class Files:
-    """A server's files and the CA that clients check its certificate with."""
-
-    folder: Path
-    ca: trustme.CA
-
-    @property
-    def certificate(self) -> Path:
-        return self.folder / "server.pem"
-
-    @property
-    def key(self) -> Path:
-        return self.folder / "server.key"
-
-    @property
-    def env(self) -> dict[str, str]:
-        return {"TORCHGATE_TLS_CERT_FILE": str(self.certificate), "TORCHGATE_TLS_KEY_FILE": str(self.key)}
-
-    @property
-    def trust(self) -> ssl.SSLContext:
-        context = ssl.create_default_context()
-        self.ca.configure_trust(context)
-        return context
-
-    def issue(self, days: int = 90) -> int:
-        """Replace the files by a new certificate; return its serial number."""
-        expiry = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(days=days)
-        leaf = self.ca.issue_cert("127.0.0.1", "gateway.test", not_after=expiry)
-        replace(self.key, leaf.private_key_pem.bytes())
-        replace(self.certificate, b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
-        return serial_in(self.certificate.read_bytes())
-
-
-def replace(path: Path, content: bytes) -> None:
-    """Put a file in the place of another in one step, as certificate managers do."""
-    new = path.with_suffix(".new")
-    new.write_bytes(content)
-    new.replace(path)
-
-
-def serial_in(pem: bytes) -> int:
-    from cryptography import x509  # noqa: PLC0415
-
-    return x509.load_pem_x509_certificates(pem)[0].serial_number
 
 
 def serial_shown(gateway: GatewayProcess, trust: ssl.SSLContext, name: str | None = None) -> int:
@@ -173,12 +125,16 @@ def test_files_that_cannot_be_used_stop_it_before_it_listens(files: Files) -> No
     assert torchgate("check", TORCHGATE_PORT="0", **env).returncode == 0
     encrypted = files.folder / "encrypted.key"
     _encrypt(files.key, encrypted)
+    clients = {"TORCHGATE_CLIENT_CERTIFICATES": "accept"}
     for change, said in (
         ({"TORCHGATE_TLS_KEY_FILE": ""}, "TORCHGATE_TLS_CERT_FILE needs TORCHGATE_TLS_KEY_FILE"),
         ({"TORCHGATE_TLS_CERT_FILE": ""}, "TORCHGATE_TLS_KEY_FILE needs TORCHGATE_TLS_CERT_FILE"),
         ({"TORCHGATE_TLS_CERT_FILE": str(files.key)}, "PEM"),
         ({"TORCHGATE_TLS_KEY_FILE": str(files.folder / "none")}, "No such file"),
         ({"TORCHGATE_TLS_KEY_FILE": str(encrypted)}, "encrypted"),
+        ({"TORCHGATE_TLS_CLIENT_CA_FILE": str(files.certificate)}, "TORCHGATE_CLIENT_CERTIFICATES"),
+        ({"TORCHGATE_CLIENT_CERTIFICATES": "accept"}, "TORCHGATE_TLS_CLIENT_CA_FILE"),
+        ({**clients, "TORCHGATE_TLS_CLIENT_CA_FILE": str(files.key)}, "TORCHGATE_TLS_CLIENT_CA_FILE"),
     ):
         done = torchgate("check", TORCHGATE_PORT="0", **{**env, **change})
         assert done.returncode == 2, change

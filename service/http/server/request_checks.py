@@ -10,7 +10,7 @@ from service.http.server.clients import Clients
 MOST_KNOWN = 256
 
 
-class Entrance:
+class RequestChecks:
     """Checks a request's `Host`, since a web page elsewhere can have a name of its own lead here; knows the clients."""
 
     def __init__(self, settings: Settings) -> None:
