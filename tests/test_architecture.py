@@ -45,6 +45,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "starlette": ("http/", "app.py"),
     "uvicorn": ("http/server/",),
     "sqlalchemy": ("persistence/",),
+    "alembic": ("persistence/migrations/",),
     "prometheus_client": ("telemetry/", "admin/status/", "http/routes/health.py"),
     "pyarrow": ("monitoring/prediction_log/",),
     "opentelemetry": ("telemetry/otlp.py",),

@@ -55,6 +55,8 @@ class Feedback:
         if label not in classes:
             raise LabelUnknown(label, str(target), classes)
         digest = blake2b(answer_id.encode(), digest_size=16).hexdigest()
+        if index >= len(classes):  # another archive has taken the version's name
+            raise FeedbackForged(f"{target} has no class {index} any more")
         predicted = classes[index]
         kept = FeedbackRecord(digest, item, target.model, target.version, predicted, label, label == predicted)
         if not await self._store.database.call_for_caller(self._store.add, kept):

@@ -4,8 +4,8 @@ Everything but `call` and `call_for_caller` blocks, and so does what is built on
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from threading import Condition
+from contextlib import ExitStack, contextmanager
+from threading import Condition, Lock
 from typing import ParamSpec, TypeVar
 
 import sqlalchemy as sa
@@ -15,10 +15,10 @@ from service.errors.admin import StateUnavailable
 from service.persistence.engines.engine import create_engine
 from service.persistence.engines.place import PlaceInvalid
 from service.persistence.engines.threads import DatabaseThreads
-from service.persistence.tables import schema, tables
+from service.persistence.migrations.revisions import RevisionUnknown
+from service.persistence.migrations.upgrade import make_current
 from service.telemetry.state_metrics import StateMetrics
 
-SCHEMA_VERSION = 1
 CLOSE_SECONDS = 10  # for a statement that is under way
 OWN_THREADS, MOST_OWN_CALLS = 4, 64
 CALLERS_THREADS, MOST_CALLERS_CALLS = 4, 128
@@ -34,6 +34,7 @@ class Database:
         self._url = url
         self._metrics = metrics or StateMetrics()
         self._engine: sa.Engine | None = None
+        self._opening = Lock()
         self._is_closed = False
         self._num_users = 0
         self._someone_left = Condition()
@@ -50,17 +51,21 @@ class Database:
         return await self._callers.call(work, *args, **kwargs)
 
     def open(self) -> None:
-        """Connect, and make the tables that are missing.
+        """Connect, and make or upgrade the tables.
 
         Raises:
-            StateUnavailable: the database cannot be reached or belongs to another release.
+            StateUnavailable: the database cannot be reached, or a newer release has upgraded it; or an upgrade goes on.
         """
-        with self._used():
+        if not self._opening.acquire(blocking=False):
+            raise StateUnavailable("it is being opened or upgraded")
+        with ExitStack() as stack:
+            stack.callback(self._opening.release)
+            stack.enter_context(self._used())
             if self._engine is not None:
                 return
             engine = create_engine(self._url, OWN_THREADS + CALLERS_THREADS)
             try:
-                _make_tables(engine)
+                make_current(engine)
             except BaseException:
                 engine.dispose()
                 raise
@@ -109,6 +114,8 @@ class Database:
                 yield
         except PlaceInvalid as error:
             raise StateUnavailable(f"TORCHGATE_DATABASE_URL cannot be used: {error}") from error
+        except RevisionUnknown as error:
+            raise StateUnavailable(str(error)) from error
         except SQLAlchemyError as error:
             # What the driver said, without the statement and its values.
             raise StateUnavailable(f"{type(error).__name__}: {getattr(error, 'orig', None) or error}") from error
@@ -124,7 +131,7 @@ class Database:
         except IntegrityError:  # an answer, too: the row is there already
             self._metrics.succeeded()
             raise
-        except (SQLAlchemyError, PlaceInvalid, StateUnavailable):
+        except (SQLAlchemyError, PlaceInvalid, RevisionUnknown, StateUnavailable):
             self._metrics.failed("failed")
             raise
         except Exception:  # a refusal by whoever looked at what the database said
@@ -136,14 +143,3 @@ class Database:
         if self._engine is None:
             raise StateUnavailable("it has not been opened yet")
         return self._engine
-
-
-def _make_tables(engine: sa.Engine) -> None:
-    """Make the tables that are missing; raises StateUnavailable for those of another release."""
-    tables.create_all(engine)
-    with engine.begin() as connection:
-        found = connection.scalar(sa.select(sa.func.max(schema.c.version)))
-        if found is None:
-            connection.execute(sa.insert(schema).values(version=SCHEMA_VERSION))
-        elif found != SCHEMA_VERSION:
-            raise StateUnavailable(f"the database has schema {found}, this release reads {SCHEMA_VERSION}")

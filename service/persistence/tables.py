@@ -1,4 +1,4 @@
-"""The tables of the state's database."""
+"""The tables of the state's database; a change of one needs a revision in migrations/versions."""
 
 from typing import Any
 
@@ -21,7 +21,8 @@ def _value(name: str, kind: Any, *, index: bool | None = None) -> "sa.Column[Any
     return sa.Column(name, kind, nullable=False, index=index)
 
 
-schema = _table("schema", _key("version", sa.Integer))
+schema = _table("schema", _key("version", sa.Integer))  # for releases that know no revisions
+revisions = _table("revision", _key("version_num", sa.String(32)))  # Alembic's
 models = _table("models", _key("model", _TARGET), _value("revision", sa.Integer), _value("document", sa.Text))
 events = _table(
     "events",
@@ -58,5 +59,5 @@ feedback = _table(
     _value("predicted", _TARGET),
     _value("label", _TARGET),
     _value("is_correct", sa.Boolean),
-    _value("time", _TIME),
+    _value("time", _TIME, index=True),
 )

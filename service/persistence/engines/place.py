@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError
 
 from service.config.environment import env_name
 from service.config.settings import Settings
+from service.persistence.migrations.revisions import RevisionUnknown, found_revision
 
 FORMS = "sqlite:////folder/file.db or postgresql://user:password@host/database"
 # By the name in the URL: a driver that blocks, as everything in this package does.
@@ -105,6 +106,8 @@ def _require_file(path: Path, *, is_in_store: bool) -> None:
         _require_database(path)
     except FileNotFoundError:
         return  # it will be made
+    except RevisionUnknown as error:
+        raise PlaceInvalid(f"{path}: {error}") from error
     except OSError as error:
         raise PlaceInvalid(_sentences(f"{path}: {error.strerror}", "Make it a writable file", other)) from error
     except sqlite3.DatabaseError as error:
@@ -119,7 +122,8 @@ def _require_database(path: Path) -> None:
         raise sqlite3.DatabaseError("file is not a database")
     with closing(sqlite3.connect(path, timeout=1)) as connection:
         try:
-            connection.execute("SELECT count(*) FROM sqlite_master")
+            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            found_revision(tables, lambda query: connection.execute(query).fetchone()[0])
         except sqlite3.OperationalError:
             return  # somebody else is writing; opening it later waits longer
 

@@ -5,6 +5,8 @@ between confirms what it receives. So the client has a limit of its own and hang
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -28,8 +30,12 @@ DEFAULT_OPTIONS = {
 class BoundedConnection(psycopg.Connection[Any]):
     """A connection that is closed if the server does not answer within ANSWER_SECONDS."""
 
+    is_unlimited = False
+
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         """Return what the server answers; raises psycopg.OperationalError if it does not."""
+        if self.is_unlimited:
+            return super().wait(gen, interval, timeout)
         limit = ANSWER_SECONDS if timeout is None else min(timeout, ANSWER_SECONDS)
         begun = time.monotonic()
         try:
@@ -39,6 +45,17 @@ class BoundedConnection(psycopg.Connection[Any]):
                 raise
             self.close()  # whatever comes on this connection now is no answer to the next statement
             raise psycopg.OperationalError(f"the server has not answered within {limit:g} s") from error
+
+
+@contextmanager
+def unlimited(connection: object) -> Iterator[None]:
+    """Wait for this connection's answers as long as they take: an upgrade may move many rows."""
+    assert isinstance(connection, BoundedConnection)
+    connection.is_unlimited = True
+    try:
+        yield
+    finally:
+        connection.is_unlimited = False
 
 
 def limit_statements(connection: "psycopg.Connection[Any]") -> None:

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.persistence.database import SCHEMA_VERSION
+from service.persistence.migrations.revisions import RevisionUnknown, found_revision
 
 WAIT_SECONDS = 5.0
 
@@ -47,11 +47,12 @@ def read_content(path: Path) -> Content:
     require_whole(path)
     with _errors_named(path), closing(connected(path)) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not {"torchgate_schema", "torchgate_models", "torchgate_events"} <= tables:
+        try:
+            revision = found_revision(tables, lambda query: connection.execute(query).fetchone()[0])
+        except RevisionUnknown as error:
+            raise UpkeepFailed(f"{path}: {error}") from error
+        if revision is None:
             raise UpkeepFailed(f"{path} holds no state of torchgate")
-        (found,) = connection.execute("SELECT max(version) FROM torchgate_schema").fetchone()
-        if found is None or found > SCHEMA_VERSION:
-            raise UpkeepFailed(f"{path} has schema {found}, this release reads {SCHEMA_VERSION}. Use a newer one")
         counts = [
             connection.execute(f"SELECT count(*) FROM torchgate_{name}").fetchone()[0]  # noqa: S608 - our names
             for name in ("models", "events")

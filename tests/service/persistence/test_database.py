@@ -59,8 +59,8 @@ def test_a_database_of_another_release_is_let_go(tmp_path: Path, opened: set[obj
     database = Database(url)
     database.open()
     with database.writing() as connection:
-        connection.execute(text("UPDATE torchgate_schema SET version = 99"))
+        connection.execute(text("UPDATE torchgate_revision SET version_num = '0099'"))
     database.close()
-    with pytest.raises(StateUnavailable, match="schema 99"):
+    with pytest.raises(StateUnavailable, match="to revision 0099, and this one reads up to"):
         Database(url).open()
     assert not opened

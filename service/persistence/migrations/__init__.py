@@ -1,0 +1,1 @@
+"""Upgrades the databases of older releases; Alembic runs the steps in `versions`."""
