@@ -64,6 +64,9 @@ from service.telemetry.tracing import NoTracing, Tracing
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions loaded, shows what is going on."
+# Share of the usual deadline after which guards count a request without an answer as failed. Not all of it: the body's
+# way here takes some.
+FAIR_SHARE = 0.5
 PREDICTION_ID_KEY = "prediction_ids"  # the name of the key that signs prediction ids
 
 
@@ -139,7 +142,9 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     operations = Operations(store, reconciler, registry)
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
-    services = PredictionServices(shadows, prediction_ids, prediction_log)
+    services = PredictionServices(
+        shadows, prediction_ids, prediction_log, fair_seconds=FAIR_SHARE * settings.deadline_ms / 1000
+    )
     limits = PredictLimits(
         BodyLimits(settings.max_body_bytes, settings.max_images, settings.body_timeout_seconds),
         settings.max_buffered_bytes,

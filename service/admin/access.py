@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import SecretStr
 
 from service.config.settings import Settings
-from service.errors.admin import CredentialsMissing, CredentialsWrong
+from service.errors.admin import AdminError, CredentialsMissing, CredentialsWrong
 
 TOKEN = "the admin token, which `torchgate token` prints, as `Authorization: Bearer ...`"  # noqa: S105 - a sentence
 KEY = "an API key, as `X-API-Key`"
@@ -38,6 +38,19 @@ class Access:
             raise CredentialsMissing(KEY)
         if not any([hmac.compare_digest(given, key) for key in self._keys]):  # noqa: C419 - all of them, every time
             raise CredentialsWrong(KEY)
+
+    def may_judge(self, headers: Headers, certificate: str | None) -> bool:
+        """Return whether rollout guards may count the labels of a caller who passed `require_key`.
+
+        A key is enough. Where predictions need none, anybody may give labels, and only who may make changes is trusted.
+        """
+        if self.asks_for_key:
+            return True
+        try:
+            self.require_admin(headers, certificate)
+        except AdminError:
+            return False
+        return True
 
     def require_admin(self, headers: Headers, certificate: str | None = None) -> str:
         """Return who asks for a change: the subject of the connection's client certificate, or the token's holder.

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from service.admin.versions import loaded
@@ -10,6 +11,17 @@ from service.monitoring.prediction_log.records import PredictionLog
 from service.monitoring.signed_ids import PredictionIdInvalid, PredictionIds
 from service.persistence.feedback_store import FeedbackRecord, FeedbackStore
 from service.serving.reconciler import Reconciler
+
+# Guards count one label of an answer: the images of one request are often of one kind, and count as one trial.
+JUDGED_ITEM = 0
+
+
+@dataclass(frozen=True)
+class TakenFeedback:
+    """A label that was counted."""
+
+    record: FeedbackRecord
+    is_judged: bool  # by the guard of a rollout, too
 
 
 class Feedback:
@@ -31,8 +43,8 @@ class Feedback:
         self._max_age_seconds = max_age_seconds
         self._clock = clock
 
-    async def take(self, answer_id: str, item: int, label: str) -> FeedbackRecord:
-        """Count a label.
+    async def take(self, answer_id: str, item: int, label: str, *, is_trusted: bool) -> TakenFeedback:
+        """Count a label; rollout guards count it only if who gave it `is_trusted`.
 
         Raises:
             FeedbackForged: no gateway of this database made the id, or the answer has no such image with a class.
@@ -61,7 +73,9 @@ class Feedback:
         kept = FeedbackRecord(digest, item, target.model, target.version, predicted, label, label == predicted)
         if not await self._store.database.call_for_caller(self._store.add, kept):
             raise FeedbackRepeated(item)
-        model_version.counts.label(is_correct=kept.is_correct)
+        # Nobody chooses what a guard sees: neither the version, nor the image of an answer that is labelled.
+        is_judged = is_trusted and prediction_id.is_dealt and item == JUDGED_ITEM
+        model_version.counts.label(is_correct=kept.is_correct, is_judged=is_judged)
         model_version.metrics.feedback[kept.is_correct].inc()
         self._prediction_log.labelled(answer_id, item, target, predicted, label)
-        return kept
+        return TakenFeedback(kept, is_judged)

@@ -139,14 +139,14 @@ class RolloutController:
             version.counts.slow_seconds = rollout.spec.slow_ms / 1000
         compared = self._shadows.between(model, rollout.stable, rollout.spec.version)
         return Counts(
-            num_new=new.counts.num_answered,
-            errors_new=Sample(new.counts.num_errors, new.counts.num_answered),
-            errors_old=Sample(old.counts.num_errors, old.counts.num_answered),
-            slow_new=Sample(new.counts.num_slow, new.counts.num_answered),
-            slow_old=Sample(old.counts.num_slow, old.counts.num_answered),
+            num_new=new.counts.num_judged,
+            errors_new=Sample(new.counts.num_errors, new.counts.num_judged),
+            errors_old=Sample(old.counts.num_errors, old.counts.num_judged),
+            slow_new=Sample(new.counts.num_slow, new.counts.num_judged),
+            slow_old=Sample(old.counts.num_slow, old.counts.num_judged),
             disagreements=Sample(compared.num_items - compared.num_same, compared.num_items) if compared else NONE,
-            wrong_new=Sample(new.counts.num_wrong, new.counts.num_labelled),
-            wrong_old=Sample(old.counts.num_wrong, old.counts.num_labelled),
+            wrong_new=Sample(new.counts.num_judged_wrong, new.counts.num_judged_labels),
+            wrong_old=Sample(old.counts.num_judged_wrong, old.counts.num_judged_labels),
         )
 
 

@@ -22,7 +22,7 @@ class RolloutSpec:
 
     version: str
     steps: tuple[float, ...] = DEFAULT_STEPS  # percent; they grow, and the last is 100
-    min_requests: int = 100  # of the new version, in each step
+    min_requests: int = 100  # dealt to the new version, in each step
     min_seconds: float = 60.0  # of each step
     error_rate: float = 0.01  # chance that all guards together roll back a version that is no worse
     slow_ms: float = 100.0  # a request is slow above this
@@ -64,7 +64,7 @@ class Rollout:
 class Counts:
     """What one gateway, or all of them, counted since the rollout began."""
 
-    num_new: int = 0  # requests that the new version answered or failed
+    num_new: int = 0  # requests that the policy dealt to the new version, with time enough
     errors_new: Sample = NONE
     errors_old: Sample = NONE
     slow_new: Sample = NONE

@@ -92,15 +92,16 @@ class PredictApplication:
             allowed = self._limits.max_deadline_ms
             raise ParameterInvalid(f"X-Deadline-Ms is {deadline_ms}, at most {allowed} is allowed")
         model_version = self._router.route(query.model, query.version, query.label, headers)
-        is_by_traffic = query.version is None is query.label
+        is_dealt = query.version is None is query.label
         return Prediction(
             model_version,
             min(query.top_k, len(model_version.contract.classes)),
             started + deadline_ms / 1000,
             deadline_ms,
             asked.x_priority,
+            is_dealt,
             self._services,
-            self._services.shadows.chosen(model_version) if is_by_traffic else (),
+            self._services.shadows.chosen(model_version) if is_dealt else (),
             context.span,
         )
 

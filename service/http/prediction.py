@@ -23,8 +23,9 @@ from service.serving.shadow_traffic import MirroredRequest, Shadows
 from service.telemetry.metric_labels import Outcome
 from service.telemetry.tracing import OpenSpan
 
-# The outcomes that say something about the version: not callers' mistakes, nor refusals at the door.
-COUNTED: frozenset[Outcome] = frozenset({"success", "server_error", "expired"})
+# The outcomes of requests that the version was given: not callers' mistakes, nor refusals at the door. Requests whose
+# client left are among them. Without them, clients that leave early would hide slow answers and leave quick errors.
+JUDGED: frozenset[Outcome] = frozenset({"success", "server_error", "expired", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class PredictionServices:
     shadows: Shadows
     prediction_ids: PredictionIds
     prediction_log: PredictionLog
+    fair_seconds: float  # time after which a request without an answer is the version's failure
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +47,7 @@ class Prediction:
     _deadline: float
     _deadline_ms: int
     _priority: Priority
+    _is_dealt: bool  # by the traffic policy, not named by the caller
     _services: PredictionServices
     _shadow_versions: Sequence[ModelVersion]
     _span: OpenSpan | None  # None if the request is not recorded
@@ -99,8 +102,9 @@ class Prediction:
         metrics.requests[outcome].inc()
         seconds = self._seconds = time.monotonic() - self._started
         metrics.seconds[outcome].observe(seconds)
-        if outcome in COUNTED or isinstance(self.error, CircuitOpen):
-            self.model_version.counts.count(seconds, is_error=outcome != "success")
+        if self._is_dealt and (outcome in JUDGED or isinstance(self.error, CircuitOpen)):
+            had_seconds, fair_seconds = self._deadline - self._started, self._services.fair_seconds
+            self.model_version.counts.judge(outcome, seconds, had_seconds, fair_seconds)
         if outcome == "success":
             if seconds <= metrics.fast_seconds:
                 metrics.fast_requests.inc()
@@ -115,7 +119,7 @@ class Prediction:
     def _answer(self) -> HttpResponse:
         model_version, call = self.model_version, self._call
         best = [result.top_k[0][0] if isinstance(result, Ranking) else NO_CLASS for result in call.results]
-        answer_id = self._services.prediction_ids.issue(model_version.target_bytes, best)
+        answer_id = self._services.prediction_ids.issue(model_version.target_bytes, best, is_dealt=self._is_dealt)
         body = answer_body(model_version, call, answer_id)
         classes = model_version.contract.classes
         self._services.prediction_log.answered(

@@ -1,7 +1,7 @@
 """Signed prediction ids: an id proves its answer, so that feedback needs no stored predictions.
 
-An id is hexadecimal: 4 bytes of time, 6 random ones, the version's name, two bytes for each image's class, and a
-signature (keyed BLAKE2b, RFC 7693).
+An id is hexadecimal: 4 bytes of time, 6 random ones, one that says who chose the version, the version's name, two
+bytes for each image's class, and a signature (keyed BLAKE2b, RFC 7693).
 """
 
 import hmac
@@ -16,6 +16,8 @@ from service.domain.backend import Target
 
 TIME_BYTES = 4
 RANDOM_BYTES = 6
+NAMED, DEALT = b"\0", b"\1"  # the version was named by the caller, or dealt by the traffic policy
+HEAD_BYTES = TIME_BYTES + RANDOM_BYTES + len(DEALT)
 SIGNATURE_BYTES = 12
 NO_CLASS = 0xFFFF  # of an image without a prediction
 LONGEST_ID = 4096
@@ -32,6 +34,7 @@ class PredictionId:
 
     target: Target
     issued_at: int  # seconds since 1970
+    is_dealt: bool  # the traffic policy chose the version, not the caller
     classes: Sequence[int | None]  # one index for each image; None without a prediction
 
 
@@ -53,11 +56,12 @@ class PredictionIds:
         """Sign with `key` from now on."""
         self._signer = blake2b(digest_size=SIGNATURE_BYTES, key=key)
 
-    def issue(self, name: bytes, classes: Sequence[int]) -> str:
+    def issue(self, name: bytes, classes: Sequence[int], *, is_dealt: bool) -> str:
         """Return the id of an answer of the version `name`; NO_CLASS stands for an image without a class."""
         payload = (
             int(self._clock()).to_bytes(TIME_BYTES)
             + self._random.getrandbits(8 * RANDOM_BYTES).to_bytes(RANDOM_BYTES)
+            + (DEALT if is_dealt else NAMED)
             + name
             + (ONE_CLASS.pack(*classes) if len(classes) == 1 else struct.pack(f">{len(classes)}H", *classes))
         )
@@ -73,10 +77,11 @@ class PredictionIds:
         # fromhex() accepts spaces and capitals. They would give one answer many ids.
         if text != signed.hex() or not hmac.compare_digest(signature, self._signature(payload)):
             raise PredictionIdInvalid
-        model, version, packed = payload[TIME_BYTES + RANDOM_BYTES :].split(b"\0", 2)
+        model, version, packed = payload[HEAD_BYTES:].split(b"\0", 2)
         indices = struct.unpack(f">{len(packed) // 2}H", packed)
         classes = [None if index == NO_CLASS else index for index in indices]
-        return PredictionId(Target(model.decode(), version.decode()), int.from_bytes(payload[:TIME_BYTES]), classes)
+        target, issued_at = Target(model.decode(), version.decode()), int.from_bytes(payload[:TIME_BYTES])
+        return PredictionId(target, issued_at, payload[HEAD_BYTES - 1 : HEAD_BYTES] == DEALT, classes)
 
     def _signature(self, payload: bytes) -> bytes:
         signer = self._signer.copy()  # cheaper than to hash the key each time

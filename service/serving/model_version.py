@@ -34,37 +34,56 @@ from service.domain.model_state import VersionRecord
 from service.errors.gateway import BackendUnavailable, GatewayError, NotReady
 from service.monitoring.drift_monitor import DriftMonitor
 from service.monitoring.signed_ids import target_bytes
+from service.telemetry.metric_labels import Outcome
 from service.telemetry.version_metrics import VersionMetrics
 
 logger = logging.getLogger(__name__)
 
 MOST_DOUBLINGS = 10  # of the first retry pause, one second; 2**n overflows a float at last
 LONGEST_RETRY_SECONDS = 60.0
+# Outcomes that are the version's failures. What is judged and shed met an open circuit: the version is out of order.
+FAILURES: frozenset[Outcome] = frozenset({"server_error", "shed"})
 
 VersionState = Literal["waiting", "loading", "ready", "unavailable", "failed", "draining"]
 
 
 @dataclass
 class RequestCounts:
-    """Totals of a version's requests since it was loaded; take differences for a period."""
+    """Totals of a version's requests since it was loaded; take differences for a period.
+
+    What a guard counts is settled before the request ends, by who chose the version and how much time it had. A caller
+    who picks the requests that count could make a good version look bad.
+    """
 
     slow_seconds: float = math.inf  # a request that takes longer counts as slow
-    num_answered: int = 0  # including the gateway's failures
+    num_judged: int = 0  # dealt by the traffic policy, with time enough, however they ended
     num_errors: int = 0
     num_slow: int = 0
-    num_labelled: int = 0  # answers with feedback
+    num_labelled: int = 0  # images with feedback, whoever gave it
     num_wrong: int = 0
+    num_judged_labels: int = 0  # those that guards look at
+    num_judged_wrong: int = 0
 
-    def count(self, seconds: float, *, is_error: bool) -> None:
-        """Count one request."""
-        self.num_answered += 1
-        self.num_errors += is_error
-        self.num_slow += is_error or seconds > self.slow_seconds
+    def judge(self, outcome: Outcome, seconds: float, had_seconds: float, fair_seconds: float) -> None:
+        """Count a request that the traffic policy dealt, and that had `had_seconds` until its deadline.
 
-    def label(self, *, is_correct: bool) -> None:
-        """Count the feedback for one answer."""
+        One with less time than a slow request may take is left out. Running out of time is an error only if the
+        version had `fair_seconds`; otherwise it is slow.
+        """
+        if had_seconds < min(self.slow_seconds, fair_seconds):
+            return
+        is_expired = outcome == "expired"
+        has_failed = outcome in FAILURES
+        self.num_judged += 1
+        self.num_errors += has_failed or (is_expired and had_seconds >= fair_seconds)
+        self.num_slow += has_failed or is_expired or seconds > self.slow_seconds
+
+    def label(self, *, is_correct: bool, is_judged: bool) -> None:
+        """Count the feedback for one image."""
         self.num_labelled += 1
         self.num_wrong += not is_correct
+        self.num_judged_labels += is_judged
+        self.num_judged_wrong += is_judged and not is_correct
 
 
 class ModelVersion:

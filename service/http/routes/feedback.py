@@ -24,9 +24,11 @@ def feedback_routes(access: Access, feedback: Feedback) -> APIRouter:
     routes = APIRouter(tags=["feedback"], route_class=guarded_route(guard))
 
     @routes.post("/feedback", responses=problem_responses(401, 403, 404, 409, 410, 413, 422, 503))
-    async def give(body: FeedbackChange) -> FeedbackInfo:
+    async def give(request: Request, body: FeedbackChange) -> FeedbackInfo:
         """Say what an image of an answer really is; counted once, as accuracy of the version that answered."""
-        record = await feedback.take(body.id, body.index, body.label)
-        return FeedbackInfo(**vars(record), correct=record.is_correct)
+        certificate = request.scope["state"]["context"].client.certificate
+        is_trusted = access.may_judge(request_headers(request), certificate)
+        taken = await feedback.take(body.id, body.index, body.label, is_trusted=is_trusted)
+        return FeedbackInfo(**vars(taken.record), correct=taken.record.is_correct, judged=taken.is_judged)
 
     return routes

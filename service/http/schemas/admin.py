@@ -188,3 +188,4 @@ class FeedbackInfo(BaseModel):
     predicted: str
     label: str
     correct: bool
+    judged: bool = Field(description="Whether the `accuracy` guard of a rollout counts it, too.")

@@ -74,13 +74,15 @@ def test_an_id_says_what_was_answered() -> None:
     prediction_ids.use(b"k" * 32)
     target = Target("digits", "1.0-int8-static")
     name = target_bytes(target)
-    prediction_id = prediction_ids.read(prediction_ids.issue(name, [*range(300), NO_CLASS]))
+    prediction_id = prediction_ids.read(prediction_ids.issue(name, [*range(300), NO_CLASS], is_dealt=True))
     assert (prediction_id.target, prediction_id.classes) == (target, [*range(300), None])
+    assert prediction_id.is_dealt
+    assert not prediction_ids.read(prediction_ids.issue(name, [1], is_dealt=False)).is_dealt
     assert abs(prediction_id.issued_at - time.time()) < 5
     others = PredictionIds()
     others.use(b"o" * 32)
     with pytest.raises(PredictionIdInvalid):
-        others.read(prediction_ids.issue(name, [1]))
+        others.read(prediction_ids.issue(name, [1], is_dealt=True))
 
 
 @pytest.mark.parametrize(
