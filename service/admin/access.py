@@ -1,12 +1,15 @@
 """Who may do what: an admin token for changes, keys for predictions."""
 
+import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
 
 from pydantic import SecretStr
 
+from service.admin.addresses import Addresses
 from service.config.settings import Settings
+from service.domain.caller import Caller
 from service.errors.admin import AdminError, CredentialsMissing, CredentialsWrong
 
 TOKEN = "the admin token, which `torchgate token` prints, as `Authorization: Bearer ...`"  # noqa: S105 - a sentence
@@ -25,22 +28,30 @@ class Access:
         # Without a token nobody may change anything: nobody knows this one. `serve` always sets one.
         token = settings.admin_token or SecretStr(secrets.token_urlsafe())
         self._token = token.get_secret_value().encode()
-        self._keys = tuple(key.encode() for key in settings.keys)
+        # By digest: to look one up takes the same time, however much of a key was guessed.
+        self._keys = {_digest(key.encode()): Caller(f"key-{n}") for n, key in enumerate(settings.keys, 1)}
+        self._addresses = Addresses(Caller)
         self._certificates = settings.client_certificates
         self.asks_for_key = bool(self._keys)  # whether predictions need one
 
-    def require_key(self, headers: Headers) -> None:
-        """Raise CredentialsMissing or CredentialsWrong unless a prediction may be asked for."""
+    def require_caller(self, headers: Headers, address: str) -> Caller:
+        """Return who asks for a prediction: the owner of its key, or its address where none is asked for.
+
+        Raises:
+            CredentialsMissing, CredentialsWrong: a key is asked for.
+        """
         if not self.asks_for_key:
-            return
+            return self._addresses.known.young.get(address) or self._addresses.caller(address)
         given = headers.get(b"x-api-key") or _bearer(headers)
         if given is None:
             raise CredentialsMissing(KEY)
-        if not any([hmac.compare_digest(given, key) for key in self._keys]):  # noqa: C419 - all of them, every time
+        caller = self._keys.get(_digest(given))
+        if caller is None:
             raise CredentialsWrong(KEY)
+        return caller
 
     def may_judge(self, headers: Headers, certificate: str | None) -> bool:
-        """Return whether rollout guards may count the labels of a caller who passed `require_key`.
+        """Return whether rollout guards may count the labels of a caller who passed `require_caller`.
 
         A key is enough. Where predictions need none, anybody may give labels, and only who may make changes is trusted.
         """
@@ -75,6 +86,10 @@ class Access:
             raise CredentialsMissing(TOKEN)
         if not hmac.compare_digest(given, self._token):
             raise CredentialsWrong(TOKEN)
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
 
 
 def _bearer(headers: Headers) -> bytes | None:

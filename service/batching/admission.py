@@ -1,33 +1,60 @@
 """Admission control: refuses at submission what the queue cannot hold or the backend cannot answer in time."""
 
 import math
+from collections.abc import Sequence
 
 from service.batching.batch_former import BatchFormer, InFlight
 from service.batching.latency_model import LatencyModel
-from service.batching.queue import ItemQueue
+from service.batching.over_share import over_share
+from service.batching.queue import BatchLimits, ItemQueue
 from service.batching.request import InferenceRequest
 from service.domain.backend import Target
-from service.errors.gateway import DeadlineUnreachable, QueueFull
+from service.errors.gateway import DeadlineUnreachable, QueueFull, ShareExceeded
 
 
 class Admission:
     """Refuses early, so that a request which will fail does not delay the others; an idle backend refuses none."""
 
     def __init__(
-        self, target: Target, queue: ItemQueue, in_flight: InFlight, model: LatencyModel, former: BatchFormer
+        self,
+        target: Target,
+        limits: BatchLimits,
+        queue: ItemQueue,
+        in_flight: InFlight,
+        model: LatencyModel,
+        former: BatchFormer,
     ) -> None:
+        self._limits = limits
         self._target = target
         self._queue = queue
         self._in_flight = in_flight
         self._model = model
         self._former = former
 
-    def make_room(self, num_items: int, num_bytes: int, now: float) -> None:
-        """Drop queued items whose callers left; raise QueueFull if the new ones still do not fit."""
+    def make_room(
+        self, request: InferenceRequest, num_items: int, num_bytes: int, now: float
+    ) -> Sequence[InferenceRequest]:
+        """Drop queued items whose callers left. Return the requests to push out if the new ones still do not fit.
+
+        Raises:
+            QueueFull, ShareExceeded: none may be pushed out for this request.
+        """
         self._queue.drop_unwanted(now)
-        if not self._queue.has_room(num_items, num_bytes):
-            num_waiting = len(self._queue.items)
-            raise QueueFull(str(self._target), num_waiting, max(math.ceil(self._seconds_until(num_waiting, 0)), 1))
+        if self._queue.has_room(num_items, num_bytes):
+            return ()
+        leaving, is_over_share = over_share(self._queue.lanes, self._limits, request.caller, num_items, num_bytes)
+        if is_over_share:
+            raise ShareExceeded(str(self._target), self._wait_seconds(self._queue.num_before(request)))
+        if not leaving:
+            num_waiting = self._queue.num_items
+            raise QueueFull(str(self._target), num_waiting, self._wait_seconds(num_waiting))
+        return leaving
+
+    def push_out(self, requests: Sequence[InferenceRequest]) -> None:
+        """End requests that hold more than their callers' share of the queue."""
+        self._queue.remove(requests)
+        for request in requests:
+            request.end(ShareExceeded(str(self._target), self._wait_seconds(self._queue.num_before(request))))
 
     def require_time(self, request: InferenceRequest, num_items: int, now: float) -> None:
         """Raise DeadlineUnreachable if the work ahead of the request leaves too little time for it."""
@@ -38,6 +65,10 @@ class Admission:
             # By then the backlog has shrunk by what makes the deadline unreachable now.
             wait_seconds = max(math.ceil(needed - left), 1)
             raise DeadlineUnreachable(max(round(left * 1000), 0), round(seconds * 1000), wait_seconds)
+
+    def _wait_seconds(self, num_waiting: int) -> int:
+        """Return when so many queued items should be answered, in whole seconds for a `Retry-After`."""
+        return max(math.ceil(self._seconds_until(num_waiting, 0)), 1)
 
     def _seconds_until(self, num_before: int, num_items: int) -> float:
         """Return how long it takes to answer `num_before` queued items and then `num_items` more."""

@@ -102,7 +102,7 @@ class BatchFormer:
     @property
     def has_full_batch(self) -> bool:
         """Return whether the next batch could not be larger if it were formed later."""
-        num_waiting = len(self._queue.items)
+        num_waiting = self._queue.num_items
         return num_waiting >= self.limit_for(num_waiting)
 
     def objective_limit(self) -> int:
@@ -125,8 +125,11 @@ class BatchFormer:
         if not model.is_known:
             return self._limits.max_batch_size
         limit = self.objective_limit()
-        if num_waiting > limit:  # in a long queue, longer batches hurt less than the throughput that short ones cost
-            limit = max(limit, model.max_items(SHARE_OF_WAIT * model.seconds(num_waiting) / num_workers))
+        if num_waiting > limit:
+            # In a long queue, longer batches hurt less than the throughput that short ones cost. The queue of one
+            # caller is not long for another one, whose turn comes soon.
+            num_before = self._queue.num_before_newcomer(num_waiting)
+            limit = max(limit, model.max_items(SHARE_OF_WAIT * model.seconds(num_before) / num_workers))
         # A batch holds at most half of a worker's share of the load, so that a second one is ready when it ends.
         load = max(self._in_flight.peak_load, num_waiting + self._in_flight.num_items) / (2 * num_workers)
         worthwhile = MIN_COST_RATIO * (model.fixed_seconds + PREFETCH_SECONDS) / model.per_item_seconds
@@ -142,8 +145,8 @@ class BatchFormer:
         taken: list[Item] = []
         num_bytes = size = limit = 0
         reason: CloseReason = "full"
-        while self._queue.items:
-            item = self._queue.items[-1]
+        while self._queue.num_items:
+            item = self._queue.head()
             if not item.is_wanted(now):
                 self._drop(now)
                 continue
@@ -184,7 +187,7 @@ class BatchFormer:
 
         `seconds_left` is the time to the deadline of its first item.
         """
-        model, num_waiting = self._model, len(self._queue.items)
+        model, num_waiting = self._model, self._queue.num_items
         limit = self.limit_for(num_waiting)
         # The fair share lets all workers finish at about one time, instead of one working through everything.
         share = math.ceil((num_waiting + self._in_flight.num_items) / self._in_flight.num_workers)
@@ -195,6 +198,6 @@ class BatchFormer:
         return size, limit, "shared" if size < limit else "full"
 
     def _drop(self, now: float) -> None:
-        request = self._queue.pop().request
+        request = self._queue.drop().request
         if request.deadline <= now and request.expected_seconds:
             self._model.learn_wait(request.expected_seconds, now - request.submitted_at)

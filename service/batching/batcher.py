@@ -60,7 +60,7 @@ class Batcher:
         model = self._model = LatencyModel()
         former = self._former = BatchFormer(queue, in_flight, model, limits)
         circuit = self._circuit = CircuitBreaker(clock)
-        self._admission = Admission(target, queue, in_flight, model, former)
+        self._admission = Admission(target, limits, queue, in_flight, model, former)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[Batch, asyncio.TimerHandle] = {}
         self._num_undelivered = 0  # batches answered whose callers are not
@@ -69,7 +69,7 @@ class Batcher:
         self._profile: ProfileRequest | None = None
         self._observe_answer: Callable[[BatchAnswer], None] = lambda _: None
         self.gauges = BatcherGauges(
-            num_waiting=lambda: len(queue.items),
+            num_waiting=lambda: queue.num_items,
             num_running=lambda: len(in_flight.batches),
             oldest_age=lambda: queue.oldest_age(clock()),
             circuit_state=lambda: circuit.state,
@@ -116,6 +116,7 @@ class Batcher:
             Draining: the batcher takes no more requests.
             CircuitOpen: the backend does not answer at present.
             QueueFull: the items do not fit into the queue.
+            ShareExceeded: nor do they, and their caller has its share of it.
             DeadlineUnreachable: the work ahead leaves too little time.
         """
         if self._is_draining:
@@ -125,10 +126,13 @@ class Batcher:
         now = self._clock()
         items = [Item(payload, request, i, now) for i, payload in enumerate(payloads) if payload is not None]
         num_bytes = sum([len(item.payload) for item in items])
+        leaving: Sequence[InferenceRequest] = ()
         if not self._queue.has_room(len(items), num_bytes):
-            self._admission.make_room(len(items), num_bytes, now)
+            leaving = self._admission.make_room(request, len(items), num_bytes, now)
         if self._in_flight.batches:  # an idle backend is always asked: only that can correct a wrong forecast
             self._admission.require_time(request, len(items), now)
+        if leaving:
+            self._admission.push_out(leaving)
         self._queue.push(items, num_bytes)
         self.num_calls += 1
         self._schedule_fill()
@@ -152,17 +156,17 @@ class Batcher:
 
     @property
     def _has_waiting(self) -> bool:
-        return bool(self._queue.items or self._former.retries)
+        return bool(self._queue.num_items or self._former.retries)
 
     def _schedule_fill(self) -> None:
         """Fill at the end of this turn of the event loop, so that requests which arrived together share a batch."""
         if not self._is_fill_scheduled:
             self._is_fill_scheduled = True
-            asyncio.get_running_loop().call_soon(self._fill_when_quiet, len(self._queue.items), MAX_EXTRA_TURNS)
+            asyncio.get_running_loop().call_soon(self._fill_when_quiet, self._queue.num_items, MAX_EXTRA_TURNS)
 
     def _fill_when_quiet(self, num_before: int, turns_left: int) -> None:
         """Fill, or wait one more turn if the last one brought more items than the `num_before` of then."""
-        num_waiting = len(self._queue.items)
+        num_waiting = self._queue.num_items
         if num_waiting > num_before and turns_left and not self._former.has_full_batch:
             asyncio.get_running_loop().call_soon(self._fill_when_quiet, num_waiting, turns_left - 1)
         else:
@@ -275,7 +279,7 @@ class Batcher:
         """Free the batch's slot."""
         if (timer := self._timers.pop(batch, None)) is not None:
             timer.cancel()
-        if (following := self._in_flight.end(batch, len(self._queue.items))) is not None:
+        if (following := self._in_flight.end(batch, self._queue.num_items)) is not None:
             self._expect_end(following)
 
     def _expect_end(self, batch: Batch) -> None:
@@ -290,5 +294,5 @@ class Batcher:
         # A batch that takes twice as long as expected may be stuck, and so may a batch sent after it.
         seconds = PREFETCH_SECONDS + batch.service_seconds
         self._timers[batch] = self._call_later(seconds, self._in_flight.mark_overdue, batch)
-        if self._queue.items:  # the event loop fires timers before it reads sockets: give those one more turn
+        if self._queue.num_items:  # the event loop fires timers before it reads sockets: give those one more turn
             asyncio.get_running_loop().call_soon(self._fill_when_quiet, -1, MAX_EXTRA_TURNS)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from service.batching.batch_trace import BatchTrace, Wait
 from service.domain.backend import BatchAnswer, BatchOptions, ItemError, ItemResult, Priority, Target
+from service.domain.caller import GATEWAY, Caller
 from service.errors.gateway import DeadlineExceeded, GatewayError
 from service.telemetry.metric_labels import CloseReason
 from service.telemetry.tracing import OpenSpan
@@ -41,11 +42,13 @@ class InferenceRequest:
     on_done: Callable[[], None]  # called once, when the request ends; must not raise
     priority: Priority = "normal"
     span: OpenSpan | None = None  # None where the request is not traced
+    caller: Caller = GATEWAY
     is_done: bool = False
     error: Exception | None = None  # why it ended before its last result
     results: list[ItemResult | GatewayError | None] = field(init=False)
     num_missing: int = field(init=False)
-    order: tuple[int, float, int] = field(init=False)  # larger goes first: priority, earliest deadline, first come
+    # Among its caller's, larger goes first: priority, earliest deadline, first come.
+    order: tuple[int, float, int] = field(init=False)
     queue_seconds: float = 0.0  # the longest wait of its items
     compute_seconds: float = 0.0  # the longest round trip of its batches
     largest_batch: int = 0

@@ -17,6 +17,7 @@ GatewayError
 │   └── ParameterInvalid         422
 ├── OverloadError                429  repeat it later
 │   ├── QueueFull
+│   ├── ShareExceeded
 │   ├── DeadlineUnreachable
 │   └── BuffersFull
 ├── InternalError                500
@@ -66,6 +67,16 @@ class QueueFull(OverloadError):
     retry_after_seconds: int
     code = "queue_full"
     sentence = "{num_waiting} images already wait for {target}; try again later."
+
+
+@dataclass(eq=False)
+class ShareExceeded(OverloadError):
+    """The queue is full, others wait, and the caller has its share of the places."""
+
+    target: str
+    retry_after_seconds: int
+    code = "share_exceeded"
+    sentence = "The queue for {target} is full, and your requests have their share of it; try again later."
 
 
 @dataclass(eq=False)

@@ -34,6 +34,7 @@ PATH = "/predict"
 # Why a request was refused at the door, by the error's code.
 REJECTIONS: dict[str, Rejection] = {
     "queue_full": "queue_full",
+    "share_exceeded": "share",
     "deadline_unreachable": "deadline",
     "circuit_open": "circuit_open",
     "draining": "draining",
@@ -85,7 +86,7 @@ class PredictApplication:
         headers = context.headers
         if (host := headers.get(b"host")) not in self._checks.known_hosts:
             self._checks.require_host(host)
-        self._access.require_key(headers)
+        caller = self._access.require_caller(headers, context.client.address)
         query, asked = read_parameters(context.query_string, headers)
         deadline_ms = asked.x_deadline_ms or self._limits.deadline_ms
         if deadline_ms > self._limits.max_deadline_ms:
@@ -95,6 +96,7 @@ class PredictApplication:
         is_dealt = query.version is None is query.label
         return Prediction(
             model_version,
+            caller,
             min(query.top_k, len(model_version.contract.classes)),
             started + deadline_ms / 1000,
             deadline_ms,

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from service.batching.request import InferenceRequest
 from service.domain.backend import ItemError, ItemResult, Priority, Ranking
+from service.domain.caller import Caller
 from service.errors.gateway import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
 from service.errors.request import ImageRejected
 from service.http.body import Images
@@ -43,6 +44,7 @@ class Prediction:
     """One request whose head was accepted: `start` it with its images, and `conclude` it when it has ended."""
 
     model_version: ModelVersion
+    _caller: Caller
     _top_k: int
     _deadline: float
     _deadline_ms: int
@@ -71,7 +73,7 @@ class Prediction:
         if self._shadow_versions or self._services.prediction_log.keeps_inputs:
             self._images = images
         call = self._call = InferenceRequest(
-            len(images), self._top_k, self._deadline, on_end, self._priority, self._span
+            len(images), self._top_k, self._deadline, on_end, self._priority, self._span, self._caller
         )
         payloads = call.sift(images)
         if call.is_done:

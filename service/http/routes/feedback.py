@@ -18,7 +18,7 @@ def feedback_routes(access: Access, feedback: Feedback) -> APIRouter:
 
     @asynccontextmanager
     async def guard(request: Request, _: APIRoute) -> AsyncIterator[None]:
-        access.require_key(request_headers(request))
+        access.require_caller(request_headers(request), request.scope["state"]["context"].client.address)
         yield
 
     routes = APIRouter(tags=["feedback"], route_class=guarded_route(guard))

@@ -38,7 +38,7 @@ class Stage:
         return batch
 
     def end(self, batch: Batch) -> None:
-        self.in_flight.end(batch, len(self.queue.items))
+        self.in_flight.end(batch, self.queue.num_items)
 
 
 @pytest.mark.parametrize(

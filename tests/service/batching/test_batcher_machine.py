@@ -1,11 +1,14 @@
 """The batcher as a state machine: its promises hold for any order of what callers and the backend do.
 
-Every live caller gets exactly one answer, its own. The most urgent items go first. Bounds hold. Nothing is left over.
+Every live caller gets exactly one answer, its own. Clients that wait are served by their shares, and of each the most
+urgent items first. Bounds hold. Nothing is left over.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any, cast
 
 import hypothesis.strategies as st
@@ -15,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from service.batching.batcher import Batcher
 from service.batching.request import InferenceRequest
 from service.domain.backend import BatchAnswer, BatchOptions, ItemError, Priority, Ranking, Target
+from service.domain.caller import Caller as Client
 from service.errors.gateway import (
     BackendError,
     BackendFailed,
@@ -26,6 +30,7 @@ from service.errors.gateway import (
     Draining,
     GatewayError,
     QueueFull,
+    ShareExceeded,
     WorkerDied,
 )
 from service.telemetry.metrics import Metrics
@@ -92,9 +97,17 @@ class BatcherMachine(RuleBasedStateMachine):
         self.callers: list[Caller] = []
         self.num_sent = 0
         self.closed = False
+        self.served: Counter[Client] = Counter()  # items of normal priority, in the present step
+        # Of two clients that both wait all the time, what each was served of its share, meanwhile.
+        self.side_by_side: dict[tuple[Client, Client], tuple[float, float]] = {}
 
-    @initialize(num_workers=st.integers(1, 2), num_slots=st.integers(1, 4))
-    def start(self, num_workers: int, num_slots: int) -> None:
+    @initialize(
+        num_workers=st.integers(1, 2),
+        num_slots=st.integers(1, 4),
+        shares=st.lists(st.sampled_from([1, 2]), min_size=1, max_size=3),
+    )
+    def start(self, num_workers: int, num_slots: int, shares: list[int]) -> None:
+        self.clients = [Client(f"client-{n}", share) for n, share in enumerate(shares)]
         backend: Any = self.desk
         metrics = VersionMetrics(Metrics(), TARGET)
         self.batcher = Batcher(TARGET, backend, LIMITS, metrics, lambda: self.now, cast(Any, self.alarms.call_later))
@@ -103,6 +116,8 @@ class BatcherMachine(RuleBasedStateMachine):
 
     def run(self, step: Any) -> None:
         """Do one thing inside the event loop, then let the loop come to rest."""
+        before = self.waiting_clients()
+        self.served.clear()
 
         async def turn() -> None:
             step()
@@ -110,16 +125,36 @@ class BatcherMachine(RuleBasedStateMachine):
                 await asyncio.sleep(0)
 
         self.loop.run_until_complete(turn())
+        self.compare_clients(before & self.waiting_clients())
+
+    def waiting_clients(self) -> set[Client]:
+        """Return whose items of normal priority wait."""
+        wanted = [item.request for item in self.batcher._queue if item.is_wanted(self.now)]
+        return {request.caller for request in wanted if request.priority == "normal"}
+
+    def compare_clients(self, waiting: set[Client]) -> None:
+        """Those that waited all the time were served by their shares, but for a turn that has begun."""
+        for pair in combinations(self.clients, 2):
+            if not waiting.issuperset(pair):
+                self.side_by_side.pop(pair, None)
+                continue
+            earlier = self.side_by_side.get(pair, (0.0, 0.0))
+            first, second = (then + self.served[each] / each.share for then, each in zip(earlier, pair, strict=True))
+            self.side_by_side[pair] = first, second
+            assert abs(first - second) <= 2, f"{pair[0]} was served {first}, {pair[1]} {second} turns"
 
     def look_at(self, items: list[bytes]) -> None:
-        """A batch holds only items whose callers wait. Unless it is a retry, they are the most urgent ones."""
+        """A batch holds only items whose callers wait. Unless it is a retry, they are their clients' most urgent."""
         senders = {payload: caller.request for caller in self.callers for payload in caller.payloads}
         for payload in items:
             assert not senders[payload].is_done, "sent for a caller that has left"
             assert senders[payload].deadline > self.now
         if not any(set(items) < set(batch) for batch in self.desk.taken):
-            waiting = [item.request.order for item in self.batcher._queue.items if item.is_wanted(self.now)]
-            assert all(senders[payload].order >= max(waiting, default=(-9, 0, 0)) for payload in items)
+            waiting = [item.request for item in self.batcher._queue if item.is_wanted(self.now)]
+            for request in (senders[payload] for payload in items):
+                assert all(request.order >= each.order for each in waiting if each.caller is request.caller)
+                assert request.priority == "normal" or all(each.priority == "low" for each in waiting)
+                self.served[request.caller] += request.priority == "normal"
 
     # What callers do
 
@@ -128,42 +163,65 @@ class BatcherMachine(RuleBasedStateMachine):
         deadline=st.sampled_from([0.02, 0.1, 1.0, 10.0]),
         priority=st.sampled_from(["normal", "normal", "low"]),
         poisoned=st.booleans(),
+        data=st.data(),
     )
-    def submit(self, sizes: list[int], deadline: float, priority: Priority, poisoned: bool) -> None:
+    def submit(
+        self, sizes: list[int], deadline: float, priority: Priority, poisoned: bool, data: st.DataObject
+    ) -> None:
+        client = data.draw(st.sampled_from(self.clients))
         payloads = []
         for size in sizes:
             self.num_sent += 1
             payloads.append(str(self.num_sent).encode() + b"x" * size)
         if poisoned:
             payloads[-1] = POISON + payloads[-1]
-        num_waiting, was_idle = len(self.batcher._queue.items), not self.desk.batches
+        num_waiting, was_idle = self.batcher._queue.num_items, not self.desk.batches
         wanted = self.wanted_bytes()
+        parts = {each: self.part(each) for each in self.clients}
+        part = self.part(client, len(payloads), sum(map(len, payloads)))
+        live = [caller for caller in self.callers if not caller.request.is_done]
 
         def step() -> None:
-            request = InferenceRequest(len(payloads), 1, self.now + deadline, lambda: None, priority)
+            deadline_at = self.now + deadline
+            request = InferenceRequest(len(payloads), 1, deadline_at, lambda: None, priority, caller=client)
             caller = Caller(request, payloads)
             self.callers.append(caller)
             try:
                 self.batcher.submit(request, payloads)
-            except (QueueFull, DeadlineUnreachable, CircuitOpen, Draining) as error:
+            except (QueueFull, ShareExceeded, DeadlineUnreachable, CircuitOpen, Draining) as error:
                 caller.refused_with = error
                 request.end(error)
 
         self.run(step)
         refusal = self.callers[-1].refused_with
-        if isinstance(refusal, QueueFull):
+        for caller in live:
+            if isinstance(caller.request.error, ShareExceeded):  # it was pushed out, for somebody who has less
+                assert refusal is None
+                assert parts[caller.request.caller] > part
+        if isinstance(refusal, QueueFull | ShareExceeded):
             num_wanted, num_bytes = wanted
             too_many = num_wanted + len(payloads) > LIMITS.max_queue_items
             assert too_many or num_bytes + sum(map(len, payloads)) > LIMITS.max_queue_bytes
             assert refusal.retry_after_seconds >= 1
+            others = [each for each in self.clients if each is not client and parts[each]]
+            if isinstance(refusal, ShareExceeded):
+                assert part > 1 / sum(each.share for each in (client, *others))
+                assert others
         elif isinstance(refusal, DeadlineUnreachable):
             assert not was_idle or num_waiting, "an idle backend must be asked, or nothing is ever learnt again"
             assert refusal.retry_after_seconds >= 1
         assert isinstance(refusal, Draining) == self.closed
 
     def wanted_bytes(self) -> tuple[int, int]:
-        items = [item for item in self.batcher._queue.items if item.is_wanted(self.now)]
+        items = [item for item in self.batcher._queue if item.is_wanted(self.now)]
         return len(items), sum(len(item.payload) for item in items)
+
+    def part(self, client: Client, num_items: int = 0, num_bytes: int = 0) -> float:
+        """Return the part of the queue that a client has with so much more, divided by its share."""
+        items = [item for item in self.batcher._queue if item.is_wanted(self.now) and item.request.caller is client]
+        num_items += len(items)
+        num_bytes += sum(len(item.payload) for item in items)
+        return max(num_items / LIMITS.max_queue_items, num_bytes / LIMITS.max_queue_bytes) / client.share
 
     @precondition(lambda self: self.callers)
     @rule(data=st.data())
@@ -224,8 +282,8 @@ class BatcherMachine(RuleBasedStateMachine):
         if not hasattr(self, "batcher"):
             return
         queue = self.batcher._queue
-        assert len(queue.items) <= LIMITS.max_queue_items
-        assert queue.num_bytes == sum(len(item.payload) for item in queue.items) <= LIMITS.max_queue_bytes
+        assert queue.num_items == len(list(queue)) <= LIMITS.max_queue_items
+        assert queue.num_bytes == sum(len(item.payload) for item in queue) <= LIMITS.max_queue_bytes
         assert len(self.desk.batches) == len(self.batcher._in_flight.batches) <= self.num_slots
         for items in self.desk.taken:
             assert 1 <= len(items) <= LIMITS.max_batch_size
@@ -239,9 +297,10 @@ class BatcherMachine(RuleBasedStateMachine):
     @invariant()
     def the_queue_is_in_order(self) -> None:
         if hasattr(self, "batcher"):
-            items = self.batcher._queue.items
-            order = [(item.request.priority == "normal", -item.request.deadline, -item.queued_at) for item in items]
-            assert order == sorted(order)
+            for client in self.clients:
+                items = [item for item in self.batcher._queue if item.request.caller is client]
+                order = [(item.request.priority == "normal", -item.request.deadline, -item.queued_at) for item in items]
+                assert order == sorted(order)
 
     @invariant()
     def answers_are_ones_own_and_come_once(self) -> None:
@@ -273,7 +332,7 @@ class BatcherMachine(RuleBasedStateMachine):
         self.answers_are_ones_own_and_come_once()
         assert not self.batcher._tasks
         assert not self.batcher._former.retries
-        assert len(self.batcher._queue.items) == len(self.batcher._in_flight.batches) == 0
+        assert self.batcher._queue.num_items == len(self.batcher._in_flight.batches) == 0
         assert not self.alarms.times()
         assert not self.batcher._timers
         for caller in self.callers:

@@ -1,13 +1,20 @@
 """The order and the bounds of the queue."""
 
+from service.batching.over_share import over_share
 from service.batching.queue import ItemQueue
 from service.batching.request import InferenceRequest, Item
 from service.domain.backend import Priority
-from tests.service.limits import LIMITS
+from service.domain.caller import GATEWAY, Caller
+from tests.service.limits import LIMITS, limits
+
+ROOMY = limits(max_queue_items=100, max_queue_bytes=1000)
+SMALL = limits(max_queue_items=10, max_queue_bytes=1000)
 
 
-def push(queue: ItemQueue, num_items: int, deadline: float, priority: Priority = "normal") -> InferenceRequest:
-    request = InferenceRequest(num_items, 1, deadline, lambda: None, priority)
+def push(
+    queue: ItemQueue, num_items: int, deadline: float, priority: Priority = "normal", caller: Caller = GATEWAY
+) -> InferenceRequest:
+    request = InferenceRequest(num_items, 1, deadline, lambda: None, priority, caller=caller)
     queue.push([Item(b"12345", request, i, 0.0) for i in range(num_items)], 5 * num_items)
     return request
 
@@ -18,7 +25,7 @@ def test_normal_priority_goes_first_then_the_earliest_deadline_then_the_first_co
     popped = [queue.pop() for _ in range(5)]
     assert [item.request for item in popped] == [early, second, late, late, low]
     assert [item.index for item in popped[2:4]] == [0, 1], "the items of a request stay together, in order"
-    assert (queue.items, queue.num_bytes) == ([], 0)
+    assert (list(queue), queue.num_items, queue.num_bytes) == ([], 0, 0)
 
 
 def test_only_more_urgent_items_are_before_a_request() -> None:
@@ -38,6 +45,72 @@ def test_room_is_bounded_in_items_and_bytes_and_dropped_items_make_room() -> Non
     assert not queue.has_room(1, 66)
     gone.end()
     queue.drop_unwanted(1.0)
-    assert [item.request for item in queue.items] == [expired] * 4
+    assert [item.request for item in queue] == [expired] * 4
     queue.drop_unwanted(2.0)
     assert queue.has_room(8, 100)
+
+
+def test_callers_take_turns_that_are_worth_their_shares() -> None:
+    queue = ItemQueue(ROOMY)
+    greedy, heavy, light = Caller("greedy"), Caller("heavy", share=2.5), Caller("light")
+    push(queue, 20, 1.0, caller=greedy)  # the earliest deadlines, and the first to come
+    push(queue, 20, 9.0, caller=heavy)
+    push(queue, 2, 9.0, caller=light)
+    assert "".join(queue.pop().request.caller.name[0] for _ in range(16)) == "ghhlghhhlghhghhh"
+    push(queue, 1, 0.5, "low", caller=light)
+    push(queue, 1, 9.0, caller=light)
+    rest = [queue.pop().request for _ in range(28)]
+    assert [request.caller.name for request in rest[:5]].count("light") == 1
+    assert rest[-1].priority == "low"
+    assert queue.num_items == 0
+
+
+def test_a_newcomer_waits_for_one_turn_of_each_of_the_others() -> None:
+    queue = ItemQueue(ROOMY)
+    greedy, heavy, light = Caller("greedy"), Caller("heavy", share=3), Caller("light")
+    push(queue, 40, 1.0, caller=greedy)
+    assert queue.num_before_newcomer(40) == 40, "nobody else has asked of late"
+    push(queue, 40, 1.0, caller=heavy)
+    assert queue.num_before_newcomer(80) == 2
+    assert queue.num_before(InferenceRequest(1, 1, 5.0, lambda: None, caller=light)) == 1 + 3
+    assert queue.num_before(InferenceRequest(4, 1, 5.0, lambda: None, caller=light)) == 4 + 12
+    assert queue.num_before(InferenceRequest(4, 1, 5.0, lambda: None, "low", caller=light)) == 80
+    assert queue.num_before(InferenceRequest(1, 1, 0.5, lambda: None, caller=greedy)) == 3
+    assert queue.num_before(InferenceRequest(1, 1, 5.0, lambda: None, caller=greedy)) == 40 + 40
+
+
+def test_what_is_dropped_costs_no_turn() -> None:
+    queue = ItemQueue(ROOMY)
+    one, other = Caller("one"), Caller("other")
+    push(queue, 4, 1.0, caller=one)
+    push(queue, 4, 1.0, caller=other)
+    assert queue.drop().request.caller is one
+    assert [queue.pop().request.caller.name for _ in range(3)] == ["one", "other", "one"]
+
+
+def test_who_has_most_of_a_full_queue_makes_room_for_who_has_less() -> None:
+    queue = ItemQueue(SMALL)
+    greedy, heavy, light = Caller("greedy"), Caller("heavy", share=4), Caller("light")
+    urgent, late = push(queue, 2, 1.0, caller=greedy), push(queue, 2, 5.0, caller=greedy)
+    low = push(queue, 1, 1.0, "low", greedy)
+    push(queue, 5, 1.0, caller=heavy)
+    assert over_share(queue.lanes, SMALL, light, 1, 1) == ([low], False)
+    assert over_share(queue.lanes, SMALL, light, 2, 1) == ([low, late], False)
+    assert over_share(queue.lanes, SMALL, light, 5, 1) == ((), True), "that would be more than anybody has"
+    assert over_share(queue.lanes, SMALL, greedy, 1, 1) == ((), True)
+    assert over_share(queue.lanes, SMALL, heavy, 1, 1) == ([low], False)
+    queue.remove([low, late])
+    assert (queue.num_items, queue.num_bytes, next(iter(queue)).request) == (7, 35, urgent)
+
+
+def test_a_full_queue_of_one_caller_is_full_and_so_is_one_in_which_all_have_their_share() -> None:
+    greedy = Caller("greedy")
+    queue = ItemQueue(SMALL)
+    push(queue, 10, 1.0, caller=greedy)
+    assert over_share(queue.lanes, SMALL, greedy, 1, 1) == ((), False)
+    queue = ItemQueue(SMALL)
+    for number in range(10):
+        push(queue, 1, 1.0, caller=Caller(str(number)))
+    newcomer_share = Caller("big", share=2)
+    assert over_share(queue.lanes, SMALL, newcomer_share, 1, 1) == ([next(iter(queue)).request], False)
+    assert over_share(queue.lanes, SMALL, greedy, 1, 1)[0] == ()

@@ -78,6 +78,7 @@ async def test_one_trace_from_the_client_to_the_batch(rig: Rig, collector: Colle
         "http.route": "/predict",
         "http.response.status_code": 200,
         "url.scheme": "http",
+        "client.address": "127.0.0.1",
         "url.path": "/predict",
         "url.query": "top_k=1",
         "server.address": "127.0.0.1",
