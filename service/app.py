@@ -6,11 +6,13 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from service.admin.access import Access
+from service.admin.directory import ClientDirectory
 from service.admin.feedback import Feedback
 from service.admin.profiling import Profiling
 from service.admin.rollout_controller import RolloutController
@@ -22,7 +24,7 @@ from service.backends.factory import create_backend
 from service.config.settings import Settings
 from service.domain.backend import Backend, ModelControl
 from service.http import problems
-from service.http.admin_route import admin_route
+from service.http.admin_route import admin_route, closed_reads
 from service.http.body import BodyLimits
 from service.http.predict import PATH, PredictApplication, PredictLimits
 from service.http.prediction import PredictionServices
@@ -112,11 +114,13 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         await reconciler.start()
         await rollout_controller.start()
         prediction_log.start()
+        clients.start()
         try:
             async with LoopLag(metrics), certificates.watched(metrics):
                 with token_file or nullcontext():
                     yield
         finally:
+            await clients.close()
             await rollout_controller.close()
             # The server has waited drain_seconds; refuse the rest, first bodies, then batches.
             predict.close()
@@ -138,7 +142,8 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
     problems.install(app)
-    access, checks = Access(settings), RequestChecks(settings)
+    clients = ClientDirectory(settings, metrics)
+    access, checks = Access(settings, clients, metrics), RequestChecks(settings)
     operations = Operations(store, reconciler, registry)
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
@@ -156,18 +161,22 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     facts = {"version": app.version, "backend": settings.backend, "objective_ms": settings.latency_objective_ms}
     feed = StatusBroadcaster(StatusCollector(reconciler, registry, metrics, PATH, facts).look)
     profiling = Profiling(reconciler, backend, operations, registry, settings.backend_timeout_ms)
+    reads: dict[str, Any] = closed_reads(access) if settings.reads_need_key else {}
     for routes in (
-        predict_routes(),
         model_routes(reconciler, registry, router, shadows),
         quality_routes(router),
+        rollout_views(rollouts, registry, rollout_store),
+        event_routes(registry),
+    ):
+        app.include_router(routes, **reads)
+    for routes in (
+        predict_routes(),
         control_routes(changes, operations, registry),
         profile_routes(changes, profiling),
         rollout_routes(changes, rollouts, settings.latency_objective_ms),
-        rollout_views(rollouts, registry, rollout_store),
-        event_routes(registry),
         feedback_routes(access, feedback),
-        health_routes(reconciler, router, lifecycle or Lifecycle(), metrics.registry),
-        status_routes(feed, asks_for_key=access.asks_for_key),
+        health_routes(reconciler, router, lifecycle or Lifecycle(), metrics.registry, reads),
+        status_routes(feed, reads, asks_for_key=access.asks_for_key),
         docs_routes(),
     ):
         app.include_router(routes)

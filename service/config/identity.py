@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
-LEAST_CHARACTERS = 8  # of a token or key
+from service.config.clients import LEAST_CHARACTERS
 
 
 class IdentitySettings(BaseModel):
@@ -27,6 +27,28 @@ class IdentitySettings(BaseModel):
         "`X-API-Key`; unset asks for none.",
     )
     api_keys_file: Path | None = Field(None, description="File with the value of TORCHGATE_API_KEYS.")
+
+    clients_file: Path | None = Field(
+        None,
+        description="TOML file of clients by name: keys, scopes, share, quota. It is read again whenever it changes.",
+    )
+    reads_need_key: bool = Field(
+        False,
+        description="Whether what only shows (models, traffic, rollouts, events, metrics, figures of the status page) "
+        "asks for a key with the scope `read`, or for the admin token.",
+    )
+    quota_images_per_second: int = Field(
+        0,
+        ge=0,
+        description="Images a second that each key without a quota of its own may send, and each address where no keys "
+        "are set; 0 is no quota.",
+    )
+    quota_burst_images: int = Field(
+        0,
+        ge=0,
+        description="Images that may come at once after a pause; 0 is a second's or TORCHGATE_MAX_IMAGES, whichever is "
+        "more.",
+    )
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.config.clients import ClientsInvalid, read_clients
 from service.config.environment import (
     PREFIX,
     env_name,
@@ -166,6 +167,16 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
                 )
         if self.manifest_key_file is not None:
             require_key(self.manifest_key_file)
+        if self.clients_file is not None:
+            try:
+                read_clients(self.clients_file)
+            except ClientsInvalid as error:
+                raise ValueError(f"{env_name('clients_file')}={error}") from None
+        elif self.reads_need_key and not self.keys:
+            raise ValueError(
+                f"{env_name('reads_need_key')}=true, but there are no keys; set {env_name('clients_file')} or "
+                f"{env_name('api_keys')}"
+            )
         if self.verified_archives_dir is not None:
             require_verified_folder(self.verified_archives_dir, self.model_store)
         if self.backend == "workers":

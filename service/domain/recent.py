@@ -27,10 +27,9 @@ class Recent(Generic[K, V]):
             self._old, self.young = self.young, {}
         self.young[key] = value
 
-    def forget(self, key: K) -> None:
-        """Remove a key, if it is there."""
-        self.young.pop(key, None)
-        self._old.pop(key, None)
+    def __bool__(self) -> bool:
+        """Return whether there is a key."""
+        return bool(self.young or self._old)
 
     def __len__(self) -> int:
         """Return the number of keys."""

@@ -31,6 +31,21 @@ class CredentialsWrong(AdminError, status=403, code="credentials_wrong"):
     sentence = "Wrong credentials: this call needs {needed}."
 
 
+class ScopeMissing(AdminError, status=403, code="scope_missing"):
+    """The key is right, but its owner may not do this."""
+
+    caller: str
+    scope: str
+    sentence = "The key of {caller} has not the scope {scope!r}, which this call needs."
+
+
+class CredentialsBackoff(AdminError, status=429, code="credentials_backoff"):
+    """Wrong credentials came from the address again and again, so that it must wait, with right ones, too."""
+
+    retry_after_seconds: int
+    sentence = "Too many wrong credentials came from your address; try again in {retry_after_seconds} s."
+
+
 class LabelNotFound(AdminError, status=404, code="label_not_found"):
     """The model has no such label."""
 

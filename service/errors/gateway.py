@@ -18,6 +18,7 @@ GatewayError
 ├── OverloadError                429  repeat it later
 │   ├── QueueFull
 │   ├── ShareExceeded
+│   ├── QuotaExceeded
 │   ├── DeadlineUnreachable
 │   └── BuffersFull
 ├── InternalError                500
@@ -77,6 +78,15 @@ class ShareExceeded(OverloadError):
     retry_after_seconds: int
     code = "share_exceeded"
     sentence = "The queue for {target} is full, and your requests have their share of it; try again later."
+
+
+@dataclass(eq=False)
+class QuotaExceeded(OverloadError):
+    """The caller has sent as many images as its quota allows."""
+
+    retry_after_seconds: int
+    code = "quota_exceeded"
+    sentence = "You have sent as many images as your quota allows; try again in {retry_after_seconds} s."
 
 
 @dataclass(eq=False)

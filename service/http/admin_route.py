@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import replace
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.types import Message
@@ -18,7 +18,7 @@ from service.domain.names import name_fault
 from service.errors.admin import RevisionMissing
 from service.errors.request import ParameterInvalid
 from service.http.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders
-from service.http.problems import invalid
+from service.http.problems import invalid, problem_responses
 from service.persistence.registry import Registry
 
 LONGEST_REASON = 500
@@ -76,8 +76,9 @@ def admin_route(access: Access, operations: Operations, registry: Registry) -> t
         reason = request.query_params.get("reason", "")[:LONGEST_REASON]
         subject = str(path.get("version") or path.get("label") or path.get("rollout") or "")
         entry = Entry("unknown", route.name, path["model"], subject, reason)
-        async with operations.noted(entry):
-            actor = access.require_admin(headers, request.scope["state"]["context"].client.certificate)
+        context = request.scope["state"]["context"]
+        # Before this, a stranger asks: no event, so that nobody can fill the state's database.
+        actor = context.caller = access.require_admin(headers, context.client.address, context.client.certificate)
         entry = replace(entry, actor=actor)
         async with operations.noted(entry):
             revision = _revision(headers, is_conditional, path["model"], registry)
@@ -89,6 +90,16 @@ def admin_route(access: Access, operations: Operations, registry: Registry) -> t
             raise
 
     return guarded_route(guard)
+
+
+def closed_reads(access: Access) -> dict[str, Any]:
+    """Return what the framework is told of routes that only show, where these ask for a key."""
+
+    async def require_reader(request: Request) -> None:
+        context = request.scope["state"]["context"]
+        context.caller = access.require_reader(context.headers, context.client.address)
+
+    return {"dependencies": [Depends(require_reader)], "responses": problem_responses(401, 403, 429)}
 
 
 def asked(request: Request) -> AdminContext:

@@ -35,6 +35,7 @@ PATH = "/predict"
 REJECTIONS: dict[str, Rejection] = {
     "queue_full": "queue_full",
     "share_exceeded": "share",
+    "quota_exceeded": "quota",
     "deadline_unreachable": "deadline",
     "circuit_open": "circuit_open",
     "draining": "draining",
@@ -72,6 +73,7 @@ class PredictApplication:
         self._access = access
         self._checks = checks
         self._rejected = {code: metrics.rejected.labels(reason) for code, reason in REJECTIONS.items()}
+        self._callers = metrics.callers
         self._limits = limits
         self._budget = BodyBudget(limits.max_buffered_bytes)
         self._arriving: set[PredictHandler] = set()
@@ -87,6 +89,10 @@ class PredictApplication:
         if (host := headers.get(b"host")) not in self._checks.known_hosts:
             self._checks.require_host(host)
         caller = self._access.require_caller(headers, context.client.address)
+        if self._access.asks_for_key:
+            context.caller = caller.name
+        if caller.quota is not None:
+            caller.require_quota()
         query, asked = read_parameters(context.query_string, headers)
         deadline_ms = asked.x_deadline_ms or self._limits.deadline_ms
         if deadline_ms > self._limits.max_deadline_ms:
@@ -116,10 +122,12 @@ class PredictApplication:
         arrival.callback(self._arriving.discard, handler)
         return arrival
 
-    def note_refusal(self, error: GatewayError) -> None:
-        """Count a request that is refused."""
+    def note_refusal(self, error: GatewayError, caller: str | None) -> None:
+        """Count a request that is refused; `caller` is the name of its key's owner."""
         if rejected := self._rejected.get(error.code):
             rejected.inc()
+            if caller is not None:
+                self._callers.reject(caller, REJECTIONS[error.code])
 
     def close(self) -> None:
         """Refuse the requests whose bodies are still on their way: the server's drain is over."""
@@ -210,7 +218,7 @@ class PredictHandler:
             self._drop()
 
     def _refuse(self, error: GatewayError) -> None:
-        self._application.note_refusal(error)
+        self._application.note_refusal(error, self._context.caller)
         self._context.refuse(error.code)
         self._send(*problem(error, self._context.request_id))
 

@@ -65,11 +65,16 @@ class Prediction:
 
         Raises:
             NotReady: the version was unloaded while the body came.
+            QuotaExceeded: the caller has sent as many images as it may.
         """
         self.model_version.require_open()
         target = self.model_version.target
         self.log = {"model": target.model, "version": target.version, "num_images": len(images)}
         self._started = time.monotonic()
+        if self._caller.quota is not None:
+            self._caller.charge(len(images))
+        if self._caller.count_images is not None:
+            self._caller.count_images(len(images))
         if self._shadow_versions or self._services.prediction_log.keeps_inputs:
             self._images = images
         call = self._call = InferenceRequest(

@@ -97,6 +97,7 @@ class RequestContext:
     error_code: str | None = None
     log: Mapping[str, Any] = MappingProxyType({})
     breakdown: Breakdown | None = None  # of a prediction
+    caller: str | None = None  # the name of whose credentials were right
 
     def __init__(
         self,
@@ -143,6 +144,8 @@ class RequestContext:
             "duration_ms": round((ended - self.started) * 1000, 3),
             **self.log,
         }
+        if self.caller is not None:
+            fields["caller"] = self.caller
         return fields if self.error_code is None else {**fields, "error_code": self.error_code}
 
     def describe(self, log: Mapping[str, Any], breakdown: Breakdown) -> None:

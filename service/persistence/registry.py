@@ -25,6 +25,7 @@ T = TypeVar("T")
 MOST_REFUSALS = 60
 REFUSALS_SECONDS = 60.0
 LONGEST_DETAIL = 2000
+LONGEST_LOGGED = 200  # of what a caller sends
 TURN_SECONDS = 5.0
 
 
@@ -99,14 +100,16 @@ class Registry:
         return after
 
     async def refuse(self, entry: Entry, error: GatewayError) -> None:
-        """Write the event that a change was refused; at most MOST_REFUSALS a minute, and none without a database."""
+        """Log that a change was refused, and write the event if there is a database; at most MOST_REFUSALS a minute."""
         now = time.monotonic()
         if now - self._refusals_from > REFUSALS_SECONDS:
             self._refusals_from, self._num_refusals = now, 0
         self._num_refusals += 1
+        if self._num_refusals > MOST_REFUSALS:
+            return
         detail = _detail(error)
-        logger.warning("%s by %s is refused: %s", entry, entry.actor, detail)
-        if self._num_refusals <= MOST_REFUSALS and not isinstance(error, StateUnavailable):
+        logger.warning("%s by %s is refused: %s", str(entry)[:LONGEST_LOGGED], entry.actor, detail[:LONGEST_LOGGED])
+        if not isinstance(error, StateUnavailable):
             await self.note(entry, "refused", detail)
 
     async def note(self, entry: Entry, outcome: EventResult, detail: str) -> None:

@@ -23,8 +23,9 @@ from service.telemetry.metric_labels import (
     VERSION,
     Rejection,
 )
-from service.telemetry.model_metrics import ModelMetrics
 from service.telemetry.state_metrics import StateMetrics
+from service.telemetry.subjects.callers import CallerMetrics
+from service.telemetry.subjects.models import ModelMetrics
 
 _DEFAULTS = Settings.model_construct().objectives
 
@@ -194,6 +195,7 @@ class Metrics:
             self.rejected.labels(reason)
         self.backend_up.set(0)
         self.models = ModelMetrics(registry)
+        self.callers = CallerMetrics(registry)
         self.state = StateMetrics(registry)
         self.slo_fast_requests = counter(
             "torchgate_slo_fast_requests_total",
@@ -232,6 +234,7 @@ class Metrics:
 
     def instruments(self) -> Iterator[MetricWrapperBase]:
         """Yield every metric."""
-        for each in (*vars(self).values(), *vars(self.models).values(), *vars(self.state).values()):
-            if isinstance(each, MetricWrapperBase):
-                yield each
+        for group in (self, self.models, self.state, self.callers):
+            for each in vars(group).values():
+                if isinstance(each, MetricWrapperBase):
+                    yield each

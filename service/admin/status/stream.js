@@ -1,9 +1,11 @@
-// The events: what was before, then a look a second. A browser asks again by itself when the stream ends.
+// The events: what was before, then a look a second. They are read by fetch, since an EventSource sends no key.
 const LATE_MS = 4000;
 const AGAIN_MS = 5000;
+const SOON_MS = 1000;
 let points = [];
 let latest = null;
 let late = 0;
+let again = 0; // when the next connection is made; 0 while there is one
 
 function keep(more) {
   const last = points.at(-1)?.time ?? 0;
@@ -15,29 +17,55 @@ function draw() {
   if (latest && !document.hidden) requestAnimationFrame(() => render(latest, points));
 }
 
-function listen() {
-  const source = new EventSource("status/events");
-  on(source, "history", (event) => keep(JSON.parse(event.data)));
-  on(source, "look", (event) => {
-    const { point, now } = JSON.parse(event.data);
+const TAKE = {
+  history: keep,
+  look({ point, now }) {
     keep([point]);
     latest = now;
     clearTimeout(late);
     late = setTimeout(() => setState("lost", "No news from the gateway; trying again"), LATE_MS);
     offer(now.versions);
     draw();
-  });
-  on(source, "error", async () => {
-    if (source.readyState !== EventSource.CLOSED) return;
-    setTimeout(listen, AGAIN_MS); // refused, and the browser gives up
-    // An event source keeps the answer to itself; the reason is in the answer to the same question.
-    const told = await fetch("status/events")
-      .then((answer) => (answer.ok ? answer.body.cancel() : answer.json()))
-      .catch(() => null);
-    setState("lost", told?.detail ?? "No connection; trying again");
-  });
+  },
+};
+
+async function follow(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = ""; ; ) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const events = (text + value).split("\n\n");
+    text = events.pop();
+    for (const event of events) {
+      const [, kind, data] = /^event: (\w+)\ndata: (.*)$/.exec(event) ?? [];
+      TAKE[kind]?.(JSON.parse(data));
+    }
+  }
 }
 
+async function listen() {
+  again = 0;
+  const key = byId("key").value;
+  let pause = AGAIN_MS;
+  try {
+    const answer = await fetch("status/events", { headers: key ? { "X-API-Key": key } : {} });
+    if (answer.ok) {
+      await follow(answer.body);
+      pause = SOON_MS; // a stream ends after some minutes
+    } else {
+      setState("lost", (await answer.json()).detail);
+    }
+  } catch {
+    setState("lost", "No connection; trying again");
+  }
+  again = setTimeout(listen, pause);
+}
+
+on(byId("key"), "change", () => {
+  if (!again) return;
+  clearTimeout(again);
+  listen();
+});
 on(document, "visibilitychange", draw);
 on(window, "resize", draw);
 on(window.matchMedia("(prefers-color-scheme: dark)"), "change", draw);

@@ -18,7 +18,10 @@ def feedback_routes(access: Access, feedback: Feedback) -> APIRouter:
 
     @asynccontextmanager
     async def guard(request: Request, _: APIRoute) -> AsyncIterator[None]:
-        access.require_caller(request_headers(request), request.scope["state"]["context"].client.address)
+        context = request.scope["state"]["context"]
+        caller = access.require_caller(context.headers, context.client.address)
+        if access.asks_for_key:
+            context.caller = caller.name
         yield
 
     routes = APIRouter(tags=["feedback"], route_class=guarded_route(guard))
@@ -26,8 +29,8 @@ def feedback_routes(access: Access, feedback: Feedback) -> APIRouter:
     @routes.post("/feedback", responses=problem_responses(401, 403, 404, 409, 410, 413, 422, 503))
     async def give(request: Request, body: FeedbackChange) -> FeedbackInfo:
         """Say what an image of an answer really is; counted once, as accuracy of the version that answered."""
-        certificate = request.scope["state"]["context"].client.certificate
-        is_trusted = access.may_judge(request_headers(request), certificate)
+        client = request.scope["state"]["context"].client
+        is_trusted = access.may_judge(request_headers(request), client.address, client.certificate)
         taken = await feedback.take(body.id, body.index, body.label, is_trusted=is_trusted)
         return FeedbackInfo(**vars(taken.record), correct=taken.record.is_correct, judged=taken.is_judged)
 

@@ -1,5 +1,8 @@
 """Whether the process lives, whether it can answer, and what it has measured."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry
 
@@ -13,9 +16,9 @@ from service.telemetry.prometheus_text import expose
 
 
 def health_routes(
-    reconciler: Reconciler, router: Router, lifecycle: Lifecycle, metrics: CollectorRegistry
+    reconciler: Reconciler, router: Router, lifecycle: Lifecycle, metrics: CollectorRegistry, reads: Mapping[str, Any]
 ) -> APIRouter:
-    """Return the routes for probes and for Prometheus."""
+    """Return the routes for probes, which are open, and for Prometheus, which is a reader."""
     routes = APIRouter(tags=["health"])
 
     @routes.get("/healthz")
@@ -36,7 +39,7 @@ def health_routes(
             return problem_response(error, request.scope)
         return Health(status="ready", reason=view.waiting_for)
 
-    @routes.get("/metrics", response_class=Response)
+    @routes.get("/metrics", response_class=Response, **reads)
     async def scrape(request: Request) -> Response:
         """Answer the metrics in the format that the scraper asks for."""
         body, content_type = await expose(metrics, request.headers.get("accept", ""))

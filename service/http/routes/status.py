@@ -1,6 +1,8 @@
 """The live status page, and the events that keep it up to date."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -60,8 +62,8 @@ class EventStream(Response):
         await write(b"", is_last=True)
 
 
-def status_routes(broadcaster: StatusBroadcaster, *, asks_for_key: bool) -> APIRouter:
-    """Return the routes of the status page, open like what they show: /metrics, /readyz, /models, rollouts."""
+def status_routes(broadcaster: StatusBroadcaster, reads: Mapping[str, Any], *, asks_for_key: bool) -> APIRouter:
+    """Return the routes of the status page. The page is open; its figures are as open as /metrics and /models."""
     routes = APIRouter(tags=["status"])
     document, policy = assemble(asks_for_key=asks_for_key)
     headers = {"content-security-policy": policy, "cache-control": "no-cache"}
@@ -80,7 +82,8 @@ def status_routes(broadcaster: StatusBroadcaster, *, asks_for_key: bool) -> APIR
         "/status/events",
         status_code=200,
         response_class=EventStream,
-        responses={200: {"content": {EVENT_STREAM: {}}}, **problem_responses(503)},
+        dependencies=reads.get("dependencies"),
+        responses={200: {"content": {EVENT_STREAM: {}}}, **problem_responses(503), **reads.get("responses", {})},
     )
     async def status_events() -> EventStream:
         """Send what the status page shows, once a second, as server-sent events."""

@@ -12,5 +12,5 @@ def test_what_is_asked_for_stays_and_the_rest_goes() -> None:
         assert len(table) <= 20
     assert all(table.get(number) for number in range(991, 1000))
     assert table.get(0) is None
-    table.forget(-1)
-    assert table.get(-1) is None
+    assert table
+    assert not Recent(1)

@@ -1,0 +1,81 @@
+"""The file of named clients: their keys, what each may do, and how much."""
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+
+Scope = Literal["predict", "read", "change"]
+LEAST_CHARACTERS = 8  # of a token or key
+MOST_CLIENTS = 200  # each is a value of metrics' labels
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+RESERVED = frozenset({"admin", "anybody", "gateway"})
+
+Key = Annotated[str, StringConstraints(min_length=LEAST_CHARACTERS)]
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class ClientEntry(BaseModel):
+    """One client, a table of the file under its name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    keys: tuple[Key, ...] = ()
+    sha256: tuple[Digest, ...] = ()  # of keys that the file does not hold
+    scopes: frozenset[Scope] = frozenset({"predict"})
+    share: float = Field(1, ge=1, le=100)
+    images_per_second: float | None = Field(None, gt=0)  # None is the setting
+    burst_images: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _has_key(self) -> "ClientEntry":
+        if not (self.keys or self.sha256):
+            raise ValueError("it has neither keys nor sha256")
+        return self
+
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """Return what its keys are known by."""
+        return (*(digest(key.encode()) for key in self.keys), *map(bytes.fromhex, self.sha256))
+
+
+def digest(key: bytes) -> bytes:
+    """Return what a key is known by."""
+    return hashlib.sha256(key).digest()
+
+
+_ENTRIES = TypeAdapter(dict[str, ClientEntry])
+
+
+class ClientsInvalid(ValueError):
+    """The file cannot be used; the message names the file, the client and the fault, and no key."""
+
+
+def read_clients(path: Path) -> Mapping[str, ClientEntry]:
+    """Return the clients of a file by their names; raises ClientsInvalid."""
+    try:
+        entries = _ENTRIES.validate_python(tomllib.loads(path.read_text()))
+    except OSError as error:
+        raise ClientsInvalid(f"{path}: {error.strerror}") from error
+    except ValidationError as error:
+        faults = [f"{'.'.join(str(step) for step in fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+        raise ClientsInvalid(f"{path}: {'; '.join(faults)}") from None  # the cause shows keys
+    except ValueError as error:  # no TOML, or no text
+        raise ClientsInvalid(f"{path}: it is no TOML: {error}") from None
+    if not 1 <= len(entries) <= MOST_CLIENTS:
+        raise ClientsInvalid(f"{path}: it has {len(entries)} clients; 1 to {MOST_CLIENTS} are allowed")
+    for name in entries:
+        if not NAME.fullmatch(name) or name in RESERVED:
+            raise ClientsInvalid(
+                f"{path}: a client cannot be called {name!r}; take lower-case letters, digits and . _ -, at most 40"
+            )
+    owners: dict[bytes, str] = {}
+    for name, entry in entries.items():
+        for each in entry.digests:
+            if owners.setdefault(each, name) != name:
+                raise ClientsInvalid(f"{path}: {owners[each]} and {name} have one key; each needs its own")
+    return entries

@@ -1,0 +1,1 @@
+"""The metrics of one subject each; metrics.py has them all."""
