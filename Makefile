@@ -47,7 +47,7 @@ serve: setup ## everything: train if model_store/ is empty, then TorchServe and 
 	TORCHGATE_WITH_TORCHSERVE=$(if $(filter workers,$(TORCHGATE_BACKEND)),false,true) \
 	$(if $(filter workers,$(TORCHGATE_BACKEND)),,TORCHGATE_VERIFIED_ARCHIVES_DIR="$${TORCHGATE_VERIFIED_ARCHIVES_DIR:-$$run/archives}") \
 	TORCHGATE_RUN_DIR="$$run" TORCHGATE_BIN="$(abspath $(BIN))" \
-	$(BIN)/python deploy/tuned_settings.py "$(TORCHGATE_MODEL_STORE)/tuned.env" $(BIN)/supervisord -c deploy/supervisord.conf && \
+	$(BIN)/python deploy/tuned_settings.py "$(TORCHGATE_MODEL_STORE)/tuned.env" $(BIN)/python deploy/supervise.py -c deploy/supervisord.conf && \
 	if [ -e "$$run/failed" ]; then exit 1; fi
 
 train-and-archive: setup ## data, training, evaluation, quantization, export, archives: runs/ and model_store/

@@ -22,6 +22,18 @@ fail() {
     exit 1
 }
 
+# Handlers run below this script, as its user: what a process was started with, others of its user can read in /proc.
+# So the script starts itself anew without secrets, the gateway's among them, and none of Java and the workers has any.
+secrets=
+for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z_0-9]*\)=.*/\1/p'); do
+    case $name in
+    *TOKEN* | *_KEY | *_KEYS | *KEY_FILE* | *SECRET* | *PASSWORD* | *CREDENTIAL*) secrets="$secrets -u $name" ;;
+    TORCHGATE_*_FILE | TORCHGATE_DATABASE_URL | PGPASS* | OTEL_EXPORTER_OTLP_*HEADERS) secrets="$secrets -u $name" ;;
+    esac
+done
+# shellcheck disable=SC2086 # several words
+[ -z "$secrets" ] || exec env $secrets "$0" "$@"
+
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 config=$root/handlers/torchserve.properties
 

@@ -16,6 +16,7 @@ from service.config.token_file import NoTokenFolder, TokenFile, own_token
 from service.config.variables import require_known
 from service.process.lifecycle import Lifecycle
 from service.process.listening import CannotListen, ListeningSocket, bind_sockets
+from service.process.privacy import hide_from_other_processes
 from service.telemetry.access_log import configure_logging
 
 
@@ -75,6 +76,7 @@ def serve(settings: Settings, sockets: Sequence[ListeningSocket]) -> None:
     from service.http.server.server import run_server  # noqa: PLC0415 - the other verbs need none of it
 
     configure_logging(settings.log_level)
+    hide_from_other_processes()
     token_file = None
     if settings.admin_token is None:
         token, token_file = own_token(settings.token_dir, [each.address[1] for each in sockets])

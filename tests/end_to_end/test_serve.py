@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -50,7 +50,8 @@ def make_serve(trained: Trained, scratch: Path, **env: str) -> Iterator[tuple[su
         yield process, log
     finally:
         for each in family(process):
-            each.kill()
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                each.kill()
         process.wait(10)
 
 

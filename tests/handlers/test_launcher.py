@@ -108,6 +108,22 @@ def test_a_killed_worker_is_replaced(store: Path) -> None:
         assert by_grpc(server, [images.rgb_png()], {})["results"] == expected
 
 
+def test_neither_java_nor_a_handler_gets_a_secret(store: Path) -> None:
+    secrets = {
+        "TORCHGATE_ADMIN_TOKEN": "correct-horse",
+        "TORCHGATE_API_KEYS": "correct-horse",
+        "TORCHGATE_API_KEYS_FILE": "/run/correct-horse",
+        "TORCHGATE_DATABASE_URL": "postgresql://gateway:correct-horse@database/torchgate",
+        "PGPASSWORD": "correct-horse",
+    }
+    with TorchServeProcess(store, env=secrets) as server:
+        assert server.register("toy-1.0.mar").status_code == 200
+        environments = [process.environ() for process in server.family()]
+    assert len(environments) == 3
+    assert all("TORCHGATE_MODEL_STORE" in each for each in environments)
+    assert "correct-horse" not in str(environments)
+
+
 @pytest.mark.parametrize("name", PORTS)
 def test_a_port_that_is_taken_is_an_error_that_names_it(store: Path, name: str) -> None:
     server = TorchServeProcess(store)
