@@ -41,7 +41,7 @@ from service.http.routes.rollouts import rollout_routes, rollout_views
 from service.http.routes.status import status_routes
 from service.http.routes.versions_and_traffic import control_routes, event_routes
 from service.http.server.certificates import NO_CERTIFICATES, Certificates, NoCertificates
-from service.http.server.request_checks import RequestChecks
+from service.http.server.clients import Clients
 from service.monitoring.prediction_log.records import NoLog, PredictionLog
 from service.monitoring.signed_ids import PredictionIds
 from service.persistence.archives.model_store import ModelStore
@@ -143,7 +143,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     )
     problems.install(app)
     clients = ClientDirectory(settings, metrics)
-    access, checks = Access(settings, clients, metrics), RequestChecks(settings)
+    access = Access(settings, clients, metrics)
     operations = Operations(store, reconciler, registry)
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
@@ -156,7 +156,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         settings.deadline_ms,
         settings.max_deadline_ms,
     )
-    predict = PredictApplication(router, services, access, checks, metrics, limits)
+    predict = PredictApplication(router, services, access, metrics, limits)
     feedback = Feedback(reconciler, FeedbackStore(database), prediction_ids, prediction_log, settings.feedback_seconds)
     facts = {"version": app.version, "backend": settings.backend, "objective_ms": settings.latency_objective_ms}
     feed = StatusBroadcaster(StatusCollector(reconciler, registry, metrics, PATH, facts).look)
@@ -181,7 +181,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     ):
         app.include_router(routes)
     log = AccessLog(settings.log_level, settings.slow_request_ms)
-    return RequestMiddleware(app, {("POST", PATH): predict}, metrics, log, tracing, checks)
+    return RequestMiddleware(app, {("POST", PATH): predict}, metrics, log, tracing, Clients(settings))
 
 
 def _create_prediction_log(settings: Settings, metrics: Metrics) -> PredictionLog:

@@ -229,6 +229,12 @@ class GatewayProcess:
         self.url = ""
 
     @property
+    def admin_url(self) -> str:
+        """Where its admin listener is."""
+        (record,) = [record for record in self.records() if record.get("listener") == "admin"]
+        return f"{record['scheme']}://{record['host']}:{record['port']}"
+
+    @property
     def log(self) -> str:
         """What it has printed so far."""
         return Path(self._log.name).read_text(errors="replace")

@@ -17,6 +17,14 @@ class NetworkSettings(BaseModel):
 
     host: str = Field("127.0.0.1", description="Address that the gateway listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port that it listens on; 0 takes a free one, see the log.")
+    admin_host: str = Field("127.0.0.1", description="Address of the admin listener, see TORCHGATE_ADMIN_PORT.")
+    admin_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of a second listener. With it, TORCHGATE_PORT only predicts, takes feedback and answers "
+        "probes; all else is answered on this one. Unset: one listener answers everything.",
+    )
     allowed_hosts: str | None = Field(
         None,
         description="Names and addresses, separated by commas, that a request's `Host` may have; `*` is any. Unset: "

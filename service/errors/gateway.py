@@ -5,6 +5,7 @@ GatewayError
 │   ├── BodyInvalid              400
 │   ├── ImageRejected            400  the only image of the request cannot be used; the code is the image's own
 │   ├── RouteNotFound            404
+│   ├── AdminListenerOnly        404
 │   ├── ModelNotFound            404
 │   ├── VersionNotFound          404
 │   ├── MethodNotAllowed         405

@@ -43,6 +43,16 @@ class RouteNotFound(RequestError):
 
 
 @dataclass(eq=False)
+class AdminListenerOnly(RequestError):
+    """The path is answered at the admin listener alone."""
+
+    path: str
+    status = 404
+    code = "admin_listener_only"
+    sentence = "{path!r} is not answered here; ask the admin listener (TORCHGATE_ADMIN_HOST, TORCHGATE_ADMIN_PORT)."
+
+
+@dataclass(eq=False)
 class ModelNotFound(RequestError):
     """No model of that name is served."""
 

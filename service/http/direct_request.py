@@ -31,8 +31,8 @@ class DirectApplication(Protocol):
 
     direct_routes: Collection[tuple[bytes, str]]  # method and path
 
-    def greet(self, transport: asyncio.Transport) -> Client:
-        """Return who is at the other end of a new connection."""
+    def greet(self, transport: asyncio.Transport, listener: str) -> Client:
+        """Return who is at the other end of a new connection, which came in by the socket of this name."""
 
     def handle(self, request: "DirectRequest") -> DirectHandler:
         """Return what answers `request`; it has not begun."""

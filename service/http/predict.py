@@ -23,7 +23,6 @@ from service.http.parameters import read_parameters
 from service.http.prediction import Prediction, PredictionServices
 from service.http.problems import problem
 from service.http.request_context import CLIENT_CLOSED, RequestContext
-from service.http.server.request_checks import RequestChecks
 from service.serving.router import Router
 from service.telemetry.metric_labels import Rejection
 from service.telemetry.metrics import Metrics
@@ -64,14 +63,12 @@ class PredictApplication:
         router: Router,
         services: PredictionServices,
         access: Access,
-        checks: RequestChecks,
         metrics: Metrics,
         limits: PredictLimits,
     ) -> None:
         self._router = router
         self._services = services
         self._access = access
-        self._checks = checks
         self._rejected = {code: metrics.rejected.labels(reason) for code, reason in REJECTIONS.items()}
         self._callers = metrics.callers
         self._limits = limits
@@ -86,8 +83,8 @@ class PredictApplication:
         """Check the head of a request; raises what is wrong with it."""
         started = time.monotonic()
         headers = context.headers
-        if (host := headers.get(b"host")) not in self._checks.known_hosts:
-            self._checks.require_host(host)
+        if (host := headers.get(b"host")) not in context.client.checks.known_hosts:
+            context.client.checks.require_host(host)
         caller = self._access.require_caller(headers, context.client.address)
         if self._access.asks_for_key:
             context.caller = caller.name

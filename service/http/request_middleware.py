@@ -13,8 +13,8 @@ from service.http.direct_request import DirectHandler, DirectRequest
 from service.http.problems import problem_response
 from service.http.request_context import CLIENT_CLOSED, UNMATCHED, RequestContext, RequestRecorder
 from service.http.security_headers import with_security_headers
+from service.http.server.clients import Clients
 from service.http.server.protocol import LINGER_BYTES, LINGER_SECONDS
-from service.http.server.request_checks import RequestChecks
 from service.telemetry.access_log import AccessLog
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import Tracing
@@ -44,14 +44,13 @@ class RequestMiddleware:
         metrics: Metrics,
         log: AccessLog,
         tracing: Tracing,
-        checks: RequestChecks,
+        clients: Clients,
     ) -> None:
         self._app = app
-        self.greet = checks.clients.greet
+        self.greet = clients.greet
         self.direct_routes = {(method.encode(), path): route for (method, path), route in direct_routes.items()}
         self._metrics = metrics
-        self._checks = checks
-        self._recorder = RequestRecorder(metrics, log, tracing, checks.clients, direct_routes)
+        self._recorder = RequestRecorder(metrics, log, tracing, clients, direct_routes)
 
     def handle(self, request: DirectRequest) -> DirectHandler:
         """Return what answers a request of a direct route."""
@@ -77,7 +76,8 @@ class RequestMiddleware:
                 await problem_response(error, scope)(scope, messages.receive, messages.send)
 
         try:
-            self._checks.require_host(context.headers.get(b"host"))
+            context.client.checks.require_host(context.headers.get(b"host"))
+            context.client.checks.require_path(context.path)
             await self._app(scope, messages.receive, messages.send)
         except GatewayError as error:
             await refuse(error)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from service.config.settings import Settings
 
 BACKLOG = 2048
+ADMIN = "admin"  # the socket of TORCHGATE_ADMIN_HOST and TORCHGATE_ADMIN_PORT
 PUBLIC = "http"  # the socket of TORCHGATE_HOST and TORCHGATE_PORT
 
 
@@ -30,7 +31,15 @@ class ListeningSocket:
 
 def bind_sockets(settings: Settings) -> Sequence[ListeningSocket]:
     """Return new sockets on the addresses of the settings; raises CannotListen."""
-    return [_bind(PUBLIC, settings.host, settings.port, "TORCHGATE_HOST, TORCHGATE_PORT")]
+    public = _bind(PUBLIC, settings.host, settings.port, "TORCHGATE_HOST, TORCHGATE_PORT")
+    if settings.admin_port is None:
+        return [public]
+    try:
+        variables = "TORCHGATE_ADMIN_HOST, TORCHGATE_ADMIN_PORT"
+        return [public, _bind(ADMIN, settings.admin_host, settings.admin_port, variables)]
+    except CannotListen:
+        public.socket.close()
+        raise
 
 
 def _bind(name: str, host: str, port: int, variables: str) -> ListeningSocket:

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from service.config.network import Network
+from service.config.settings import Settings
+from service.http.server.request_checks import RequestChecks
+from service.process.listening import ADMIN, PUBLIC
 
 LONGEST_FORWARDED = 2048  # bytes of X-Forwarded-For that are looked at, from its end
 Scheme = Literal["http", "https"]
@@ -31,8 +33,9 @@ SCHEMES: dict[bytes, Scheme] = {b"http": "http", b"https": "https"}
 class Client:
     """Who asks; made once for each connection."""
 
-    address: str = ""  # without the port; empty if it has none
-    scheme: Scheme = "http"
+    address: str  # without the port; empty if it has none
+    scheme: Scheme
+    checks: RequestChecks  # of its listener
     certificate: str | None = None  # the subject of the certificate that it has shown
     is_proxy: bool = False  # a trusted one, so each of its requests has a client of its own
 
@@ -40,10 +43,11 @@ class Client:
 class Clients:
     """Tells who a connection's client is, and who a proxy's is."""
 
-    def __init__(self, proxies: Iterable[Network]) -> None:
-        self._proxies = tuple(proxies)
+    def __init__(self, settings: Settings) -> None:
+        self._proxies = settings.proxy_networks
+        self._checks = {name: RequestChecks(settings, name) for name in (PUBLIC, ADMIN)}
 
-    def greet(self, transport: asyncio.Transport) -> Client:
+    def greet(self, transport: asyncio.Transport, listener: str) -> Client:
         """Return the client of a new connection."""
         peer = transport.get_extra_info("peername")
         address = (_address(peer[0]) or "") if isinstance(peer, tuple) else ""  # a Unix socket has none
@@ -51,6 +55,7 @@ class Clients:
         return Client(
             address,
             "https" if is_tls else "http",
+            self._checks[listener],
             _subject(transport.get_extra_info("peercert")) if is_tls else None,
             is_proxy=self._is_proxy(address),
         )

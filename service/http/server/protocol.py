@@ -19,10 +19,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from service.http.direct_request import DirectApplication, DirectRequest
 from service.http.security_headers import LINES
-from service.http.server.clients import Client
 from service.http.server.lasting_answers import Listeners
 from service.http.server.retirement import GatewayState, say_close
 from service.http.server.timers import HeadTimer, IdleTimer
+from service.process.listening import PUBLIC
 
 # A client that is still sending when it is refused gets this much more patience, so that it reads the refusal
 # instead of a connection reset (RFC 9112, section 9.6).
@@ -37,15 +37,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     max_head_bytes: ClassVar[int] = 64 * 1024
     max_head_seconds: ClassVar[float] = 30.0
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, listener: str = PUBLIC, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._listener = listener  # the name of the socket that it came in by
         # Bytes since the parser's last progress: the end of a head, of a piece of a body, or of a message.
         self._num_idle_bytes = 0
         self._has_progressed = False
         self._awaits_head = False
         self._is_between_messages = True
         self._listeners = Listeners()
-        self._client = Client()
         self._application: DirectApplication | None = self.app if isinstance(self.app, DirectApplication) else None
         self._parsed: DirectRequest | None = None  # the request that is being parsed, if it is a direct one
         self._next: DirectRequest | None = None  # the request whose turn it is, until it begins
@@ -57,7 +57,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Begin to wait for the first request."""
         super().connection_made(transport)
         if self._application is not None:
-            self._client = self._application.greet(transport)
+            self._client = self._application.greet(transport, self._listener)
         self._head_timer = HeadTimer(self.loop, self.max_head_seconds, self._refuse_slow_head)
         self._idle_timer = IdleTimer(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
         self._is_retiring = isinstance(self.server_state, GatewayState) and self.server_state.is_retiring
@@ -135,7 +135,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self._is_retiring:
                 say_close(self.cycle)
             self.scope["extensions"] = self._listeners.extensions(self.transport.abort)
-            self.scope["state"]["client"] = self._client
+            if self._application is not None:
+                self.scope["state"]["client"] = self._client
             return
         is_its_turn = self.cycle is None or self.cycle.response_complete
         self.cycle = request  # type: ignore[assignment]

@@ -1,22 +1,27 @@
-"""Which requests come in: from whom, and for whose name."""
+"""Which requests come in at a listener: for whose name, and for which paths."""
 
 import ipaddress
 from urllib.parse import urlsplit
 
 from service.config.settings import Settings
-from service.errors.request import HostNotAllowed
-from service.http.server.clients import Clients
+from service.errors.request import AdminListenerOnly, HostNotAllowed
+from service.process.listening import ADMIN
 
+# What the public listener answers if there is another one for the rest.
+PUBLIC_PATHS = frozenset({"/predict", "/feedback", "/healthz", "/readyz"})
 MOST_KNOWN = 256
+LONGEST_PATH = 200  # of which an error tells
 
 
 class RequestChecks:
-    """Checks a request's `Host`, since a web page elsewhere can have a name of its own lead here; knows the clients."""
+    """Checks a request's path, and its `Host`: a web page elsewhere can have a name of its own lead here."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.clients = Clients(settings.proxy_networks)
+    def __init__(self, settings: Settings, listener: str) -> None:
+        is_admin = listener == ADMIN
         self._names = settings.host_names
-        self._is_local = settings.allowed_hosts is None and is_loopback(settings.host)
+        host = settings.admin_host if is_admin else settings.host
+        self._is_local = settings.allowed_hosts is None and is_loopback(host)
+        self._answers_all = is_admin or settings.admin_port is None
         # Spellings that were let in, for the caller to look into first. HTTP/1.0 has no Host; a browser always has one.
         self.known_hosts: set[bytes | None] = {None}
 
@@ -31,6 +36,11 @@ class RequestChecks:
             self.known_hosts.clear()
             self.known_hosts.add(None)
         self.known_hosts.add(host)
+
+    def require_path(self, path: str) -> None:
+        """Raise AdminListenerOnly if the path is answered at the other listener alone."""
+        if not self._answers_all and path not in PUBLIC_PATHS:
+            raise AdminListenerOnly(path[:LONGEST_PATH])
 
     def _is_allowed(self, text: str) -> bool:
         if self._names is None and not self._is_local:

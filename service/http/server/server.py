@@ -54,15 +54,10 @@ class GatewayServer(uvicorn.Server):
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
         loop = asyncio.get_running_loop()
-        protocol_class: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
-        protocol = functools.partial(
-            protocol_class,
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
-        )
         self.servers = [
-            await loop.create_server(protocol, sock=each.socket, ssl=self.config.ssl, backlog=self.config.backlog)
+            await loop.create_server(
+                self._protocol_of(each.name), sock=each.socket, ssl=self.config.ssl, backlog=self.config.backlog
+            )
             for each in self._sockets
         ]
         self.started = True
@@ -88,6 +83,16 @@ class GatewayServer(uvicorn.Server):
             self._captured_signals.append(sig)
         else:
             super().handle_exit(sig, frame)
+
+    def _protocol_of(self, listener: str) -> Callable[[], asyncio.Protocol]:
+        protocol_class: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return functools.partial(
+            protocol_class,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            listener=listener,
+        )
 
     def _retire_connections(self) -> None:
         """Make the next answer of each connection, and of each new one, its last, and have it say so."""
@@ -119,8 +124,8 @@ def run_server(
         ignore_sighup()
     for each in sockets:
         host, port = each.address
-        place = {"scheme": "http" if tls is None else "https", "host": host, "port": port}
-        logger.info("torchgate listens on %(scheme)s://%(host)s:%(port)d", place, extra=place)
+        place = {"scheme": "http" if tls is None else "https", "host": host, "port": port, "listener": each.name}
+        logger.info("torchgate listens on %(scheme)s://%(host)s:%(port)d (%(listener)s)", place, extra=place)
     config = uvicorn.Config(
         app,
         loop="uvloop",

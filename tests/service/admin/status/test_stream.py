@@ -13,8 +13,8 @@ from service.admin.status.broadcaster import BroadcastLimits, StatusBroadcaster,
 from service.config.settings import Settings
 from service.http.request_middleware import RequestMiddleware
 from service.http.routes.status import EventStream
+from service.http.server.clients import Clients
 from service.http.server.protocol import BoundedHttpProtocol
-from service.http.server.request_checks import RequestChecks
 from service.telemetry.access_log import AccessLog
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import NoTracing
@@ -35,8 +35,10 @@ async def deaf_listener(longest_write_seconds: float) -> AsyncIterator[tuple[uvi
         await EventStream(feed, longest_write_seconds)(scope, receive, send)
 
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
-        edge = RequestMiddleware(app, {}, Metrics(), AccessLog("error", 10_000), NoTracing(), RequestChecks(Settings()))
-        config = uvicorn.Config(edge, http=BoundedHttpProtocol, ws="none", lifespan="off", log_config=None)
+        edge = RequestMiddleware(app, {}, Metrics(), AccessLog("error", 10_000), NoTracing(), Clients(Settings()))
+        config = uvicorn.Config(
+            edge, http=BoundedHttpProtocol, ws="none", lifespan="off", log_config=None, proxy_headers=False
+        )
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server._serve([listener]))
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
