@@ -100,7 +100,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         PolicyMetrics(metrics),
         on_open=lambda: prediction_ids.use(shared_secret(database, PREDICTION_ID_KEY)),
     )
-    store = ModelStore(settings)
+    store = ModelStore(settings, database, metrics)
     membership = Membership(database, gateway_name, server)
     reconciler = Reconciler(settings, store, backend, control, registry, membership, server_lease, metrics)
     router = Router(reconciler, registry, settings.default_model)

@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 PREFIX = "TORCHGATE_"
-LEAST_KEY_BYTES = 16
 
 
 def env_name(field: str) -> str:
@@ -39,15 +38,17 @@ def with_secrets(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, An
     return values
 
 
-def require_key(path: Path) -> None:
-    """Raise ValueError unless the manifest's key can be read and is long enough."""
-    given = f"{env_name('manifest_key_file')}={path}"
+def require_trusted_keys(folder: Path) -> None:
+    """Raise ValueError unless the folder holds a public key that can be read."""
+    given = f"{env_name('trusted_keys_dir')}={folder}"
     try:
-        num_bytes = len(path.read_bytes().strip())
+        keys = [path for path in folder.iterdir() if path.suffix == ".pub"]
+        for path in keys:
+            path.read_bytes()
     except OSError as error:
-        raise ValueError(f"{given}: {error.strerror}") from error
-    if num_bytes < LEAST_KEY_BYTES:
-        raise ValueError(f"{given}: {num_bytes} bytes, at least {LEAST_KEY_BYTES}")
+        raise ValueError(f"{given}: {error.filename}: {error.strerror}") from error
+    if not keys:
+        raise ValueError(f"{given}: there is no *.pub in it; `python -m training keys new` makes one")
 
 
 def require_verified_folder(folder: Path, model_store: Path) -> None:

@@ -11,8 +11,8 @@ from service.config.environment import (
     PREFIX,
     env_name,
     require_collector,
-    require_key,
     require_log_folder,
+    require_trusted_keys,
     require_verified_folder,
     require_worker_python,
     with_secrets,
@@ -165,8 +165,8 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
                     f"{env_name(smaller)}={getattr(self, smaller)} must not exceed "
                     f"{env_name(larger)}={getattr(self, larger)}"
                 )
-        if self.manifest_key_file is not None:
-            require_key(self.manifest_key_file)
+        if self.trusted_keys_dir is not None:
+            require_trusted_keys(self.trusted_keys_dir)
         if self.clients_file is not None:
             try:
                 read_clients(self.clients_file)

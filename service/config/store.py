@@ -10,10 +10,10 @@ class ModelStoreSettings(BaseModel):
     """Where archives come from."""
 
     model_store: Path = Field(Path("model_store"), description="Folder of the archives and their manifest.json.")
-    manifest_key_file: Path | None = Field(
+    trusted_keys_dir: Path | None = Field(
         None,
-        description="File with the key, 16 bytes at least, that the store's manifest must be signed with; unset asks "
-        "for no signature.",
+        description="Folder of the public keys (*.pub) of which one must have signed the manifest; read at every load. "
+        "Unset: no signature is asked for.",
     )
     verified_archives_dir: Path | None = Field(
         None,

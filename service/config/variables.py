@@ -18,6 +18,7 @@ OF_OTHERS = frozenset(
         "TORCHGATE_TORCHSERVE_METRICS_PORT",
         "TORCHGATE_TORCHSERVE_GRPC_MANAGEMENT_PORT",
         "TORCHGATE_GRAPH_FORM",  # the handler
+        "TORCHGATE_SIGNING_KEY_FILE",  # the trainer
         "TORCHGATE_BIN",  # make serve
         "TORCHGATE_RUN_DIR",
         "TORCHGATE_WITH_TORCHSERVE",
@@ -28,7 +29,11 @@ OF_OTHERS = frozenset(
 PREFIXES_OF_OTHERS = ("TORCHGATE_TEST_", "TORCHGATE_TRAINING_")
 # Kubernetes sets these in every pod of a namespace that has a service called torchgate.
 OF_KUBERNETES = re.compile(r"TORCHGATE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
-REMOVED = {"TORCHGATE_PROCESSES": "It was removed: run several gateways on one TORCHGATE_DATABASE_URL."}
+REMOVED = {
+    "TORCHGATE_PROCESSES": "It was removed: run several gateways on one TORCHGATE_DATABASE_URL.",
+    "TORCHGATE_MANIFEST_KEY_FILE": "It was removed: make a key with `python -m training keys new FILE`, sign with "
+    "TORCHGATE_SIGNING_KEY_FILE=FILE, and put FILE.pub into the gateway's TORCHGATE_TRUSTED_KEYS_DIR.",
+}
 
 
 def require_known(names: Iterable[str]) -> None:

@@ -1,6 +1,7 @@
 """The archives of the model store, as its manifest lists them."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -11,7 +12,22 @@ class StoreError(Exception):
     """The model store, its manifest or one of its archives cannot be used; the message says which and why."""
 
 
-class Archive(BaseModel):
+# unsigned: no signature of this release. unknown_key: by a key that is not trusted, or no longer. forged: not of this
+# manifest. replayed: an older manifest than one before. expired. revoked: the manifest no longer lists the archive.
+# tampered: the archive is not the one in the manifest.
+TrustFault = Literal["unsigned", "unknown_key", "forged", "replayed", "expired", "revoked", "tampered"]
+
+
+class TrustError(StoreError):
+    """A manifest or an archive that must not be loaded: it may not be what was released."""
+
+    def __init__(self, fault: TrustFault, text: str) -> None:
+        super().__init__(f"{text} ({fault})")
+        self.fault: TrustFault = fault
+        self.text = text
+
+
+class Archive(BaseModel, frozen=True):
     """One line of the manifest."""
 
     file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\.mar$")  # a bare name: no path leads out of the store

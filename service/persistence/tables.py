@@ -50,6 +50,9 @@ progress = _table("rollout_progress", _key("model", _TARGET), _key("rollout", sa
 leases = _table("leases", _key("name", _NAME), _value("holder", _NAME), _value("beat", sa.Integer))
 gateways = _table("gateways", _key("gateway", _NAME), _value("document", sa.Text))
 secrets = _table("secrets", _key("name", _NAME), _value("value", _TARGET))
+manifest_counters = _table(
+    "manifest_counters", _key("key_id", _NAME), _value("counter", sa.BigInteger), _value("sha256", _NAME)
+)
 feedback = _table(
     "feedback",
     _key("answer", _NAME),

@@ -53,8 +53,8 @@ class Reconciler:
         self._membership = membership
         self._lease = lease
         self._metrics = metrics
-        self._loader = VersionLoader(settings, store, backend, control, metrics)
-        self._store = ModelStoreWatcher(settings, store, registry)
+        self._loader = VersionLoader(settings, store, registry, backend, control, metrics)
+        self._store = ModelStoreWatcher(settings, store, registry, metrics)
         self._surveyed: Mapping[Target, VersionStatus] = {}
         self._num_timeouts = 0
         self._complaint = ""  # the last one about the store

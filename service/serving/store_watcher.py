@@ -1,6 +1,7 @@
 """Registers the archives of the model store."""
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -9,11 +10,14 @@ from functools import partial
 from typing import Literal
 
 from service.config.settings import Settings
-from service.domain.archive import Archive, Catalog, StoreError
+from service.domain.archive import Archive, Catalog, StoreError, TrustError
 from service.domain.model_state import Entry, ModelState, VersionRecord
 from service.domain.traffic import Policy
 from service.persistence.archives.model_store import ModelStore
 from service.persistence.registry import Registry
+from service.telemetry.metrics import Metrics
+
+logger = logging.getLogger(__name__)
 
 StorePolicy = Literal["latest", "all", "specific"]
 
@@ -44,10 +48,12 @@ def noticed(state: ModelState, archives: Sequence[Archive], *, may_replace: bool
 class ModelStoreWatcher:
     """Reads the model store at the start and then periodically, and registers new archives."""
 
-    def __init__(self, settings: Settings, store: ModelStore, registry: Registry) -> None:
+    def __init__(self, settings: Settings, store: ModelStore, registry: Registry, metrics: Metrics) -> None:
         self._settings = settings
         self._store = store
         self._registry = registry
+        self._metrics = metrics
+        self._revoked: set[Archive] = set()  # of versions that are wanted
         self._next_look = 0.0  # time.monotonic()
 
     async def look(self, *, is_serving: bool) -> None:
@@ -60,7 +66,11 @@ class ModelStoreWatcher:
         if is_serving and time.monotonic() < self._next_look:
             return
         store = self._settings.model_store
-        catalog = await asyncio.to_thread(self._store.catalog)
+        try:
+            catalog = await asyncio.to_thread(self._store.catalog)
+        except TrustError as error:
+            self._metrics.archive_refusals.labels(error.fault).inc()
+            raise
         if not catalog.archives and not is_serving:
             raise StoreError(f"no archive in {store}/manifest.json yet (make train-and-archive puts some there)")
         await self._registry.open()
@@ -68,6 +78,8 @@ class ModelStoreWatcher:
         if wanted not in {None, *catalog.models, *self._registry.models}:
             models = ", ".join(catalog.models)
             raise StoreError(f"TORCHGATE_DEFAULT_MODEL={wanted} is not in {store}/manifest.json, which has {models}")
+        if is_serving:
+            await self._note_revoked(catalog)
         for model in catalog.models:
             await self._register(model, offered(catalog, model, self._settings.model_store_policy), is_serving)
         pause = self._settings.model_store_poll_seconds
@@ -77,6 +89,20 @@ class ModelStoreWatcher:
                 f"no version is registered; TORCHGATE_MODEL_STORE_POLICY={self._settings.model_store_policy} leaves "
                 "that to POST /models/MODEL/versions"
             )
+
+    async def _note_revoked(self, catalog: Catalog) -> None:
+        """Say which loaded versions the manifest no longer lists: they go on, but are never loaded again.
+
+        A version is not taken out of traffic by what lies in a folder: an operator does that.
+        """
+        wanted = {record.archive for state in self._registry.models.values() for record in state.wanted.values()}
+        revoked = wanted - set(catalog.archives)
+        for archive in sorted(revoked - self._revoked, key=lambda each: each.file):
+            text = "the manifest no longer lists it: it goes on until it is unregistered, never loaded again (revoked)"
+            logger.warning("%s: %s", archive.target, text)
+            self._metrics.archive_refusals.labels("revoked").inc()
+            await self._registry.note(Entry("gateway", "notice", archive.model, archive.version, ""), "refused", text)
+        self._revoked = revoked
 
     async def _register(self, model: str, archives: Sequence[Archive], is_serving: bool) -> None:
         edit = partial(noticed, archives=archives, may_replace=not is_serving)

@@ -10,21 +10,23 @@ from contextlib import asynccontextmanager
 from service.batching.batcher import Batcher
 from service.batching.queue import BatchLimits
 from service.config.settings import Settings
-from service.domain.archive import Archive, StoreError
+from service.domain.archive import Archive, StoreError, TrustError
 from service.domain.backend import (
     Backend,
     BatchOptions,
     ItemError,
     ModelControl,
     ProbabilityVector,
+    Target,
     VerifiedArchive,
     VersionStatus,
 )
-from service.domain.model_state import VersionRecord
+from service.domain.model_state import Entry, VersionRecord
 from service.errors.gateway import AlreadyRegistered, BackendError, BackendFailed
 from service.monitoring.drift import DriftLimits
 from service.monitoring.drift_monitor import DriftMonitor
 from service.persistence.archives.model_store import ModelStore
+from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import DriftMetrics, VersionMetrics
@@ -40,13 +42,21 @@ class VersionLoader:
     """Creates versions and has the backend load them."""
 
     def __init__(
-        self, settings: Settings, store: ModelStore, backend: Backend, control: ModelControl, metrics: Metrics
+        self,
+        settings: Settings,
+        store: ModelStore,
+        registry: Registry,
+        backend: Backend,
+        control: ModelControl,
+        metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._store = store
+        self._registry = registry
         self._backend = backend
         self._control = control
         self._metrics = metrics
+        self._refusals: dict[Target, str] = {}  # those that the event log has; each is tried again and again
         self._opening = asyncio.Lock()  # one archive at a time, in the order of the loads
 
     def create(self, record: VersionRecord, revision: int) -> ModelVersion:
@@ -95,6 +105,8 @@ class VersionLoader:
             version.start_loading("another gateway loads it")
         except (StoreError, BackendError, SelfCheckFailed) as error:
             version.fail(error, reason_of(error))
+            if isinstance(error, TrustError):
+                await self._note_refusal(version.target, error)
 
     async def _load(self, version: ModelVersion, status: VersionStatus | None, *, may_control: bool) -> None:
         """Have the backend load this archive with its workers, and check its answers."""
@@ -117,6 +129,13 @@ class VersionLoader:
         await self._self_check(version)
         self.use_workers(version, num_workers)
         version.become_ready()
+        self._refusals.pop(version.target, None)
+
+    async def _note_refusal(self, target: Target, error: TrustError) -> None:
+        self._metrics.archive_refusals.labels(error.fault).inc()
+        if self._refusals.get(target) != str(error):
+            self._refusals[target] = str(error)
+            await self._registry.note(Entry("gateway", "load", target.model, target.version, ""), "refused", str(error))
 
     async def scale(self, version: ModelVersion) -> None:
         """Give a version its recorded number of workers."""
@@ -138,6 +157,7 @@ class VersionLoader:
         if version.quality is not None:
             version.quality.close()
         self._metrics.forget(version.target)
+        self._refusals.pop(version.target, None)
 
     @asynccontextmanager
     async def _verified(self, archive: Archive) -> AsyncIterator[VerifiedArchive]:

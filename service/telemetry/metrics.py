@@ -12,6 +12,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from service.config.objectives import Objectives
 from service.config.settings import Settings
+from service.domain.archive import TrustFault
 from service.domain.backend import Target
 from service.telemetry.metric_labels import (
     BATCH_SIZE_BUCKETS,
@@ -174,6 +175,16 @@ class Metrics:
             "Trace spans by result: exported, dropped (the queue was full), failed (no collector accepted them).",
             ("result",),
         )
+        self.archive_refusals = counter(
+            "torchgate_archive_refusals_total",
+            "Manifests and archives refused, by reason: unsigned, unknown_key, forged, replayed, expired, revoked, "
+            "tampered. A load that is tried again counts again.",
+            ("reason",),
+        )
+        self.manifest_expiry = gauge(
+            "torchgate_manifest_expiry_timestamp_seconds",
+            "When the manifest's signature expires; 0 if no signature is asked for.",
+        )
         self.model_info = info("torchgate_model", "Facts about a version.", VERSION)
         self.loop_lag_seconds = histogram(
             "torchgate_event_loop_lag_seconds",
@@ -193,6 +204,8 @@ class Metrics:
         self._http: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         for reason in Rejection.__args__:  # type: ignore[attr-defined]
             self.rejected.labels(reason)
+        for fault in TrustFault.__args__:  # type: ignore[attr-defined]
+            self.archive_refusals.labels(fault)
         self.backend_up.set(0)
         self.models = ModelMetrics(registry)
         self.callers = CallerMetrics(registry)

@@ -15,11 +15,11 @@ from training.archive.manifest import (
     Entry,
     locked,
     next_release,
-    read_key,
     read_manifest,
     taken_releases,
     write_manifest,
 )
+from training.archive.signatures import signer
 from training.artifacts import Run, Variant, sha256, write_json
 from training.errors import ArchiveError, SettingError, VersionExistsError
 from training.export.export import exported_variants
@@ -38,7 +38,7 @@ def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
     Raises VersionExistsError for a release that is taken, RunError if the run was not exported.
     """
     check_archive(model, config)
-    key = None if config.manifest_key_file is None else read_key(config.manifest_key_file)
+    signs = signer(config.signing_key_file, config.signature_days)
     store = config.model_store
     with locked(store):
         for abandoned in store.glob(f"{HIDDEN}*"):
@@ -50,7 +50,7 @@ def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
                 for variant in exported_variants(run)
             }
             entries = [_place(packed[variant], store, model, release, variant) for variant in packed]
-        write_manifest(store, [*read_manifest(store), *entries], key)
+        write_manifest(store, [*read_manifest(store), *entries], signs)
     write_json(run.archives, {"model_store": str(store.resolve()), "archives": [vars(entry) for entry in entries]})
     for entry in entries:
         print(f"{store / entry.file} ({entry.size_bytes / 1e6:.2f} MB)")
@@ -65,8 +65,7 @@ def check_archive(model: str, config: ArchiveConfig) -> None:
         raise SettingError(f"--version is {config.version!r}; allowed are two or three numbers, such as 2.0 or 2.0.1")
     if config.handler.suffix != ".py" or not config.handler.is_file():
         raise SettingError(f"--handler: {config.handler} is not a Python file")
-    if config.manifest_key_file is not None:
-        read_key(config.manifest_key_file)
+    signer(config.signing_key_file, config.signature_days)
     handler_files(config.handler)
     if config.model_store.exists() and not config.model_store.is_dir():
         raise SettingError(f"--model-store: {config.model_store} is not a folder")

@@ -1,8 +1,6 @@
 """The model store's list of archives, and which release is free."""
 
 import fcntl
-import hashlib
-import hmac
 import json
 import re
 from collections.abc import Iterator
@@ -10,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from training.artifacts import Variant, write_bytes, write_json
-from training.errors import ArchiveError, SettingError
+from training.archive.signatures import Signer, signature_path
+from training.artifacts import Variant, write_json
+from training.errors import ArchiveError
 
 SCHEMA_VERSION = 1
-LEAST_KEY_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -66,27 +64,14 @@ def read_manifest(store: Path) -> list[Entry]:
         raise ArchiveError(f"{manifest_path(store)} is not a manifest: {error!r}") from error
 
 
-def write_manifest(store: Path, entries: list[Entry], key: bytes | None = None) -> None:
-    """Replace the list, atomically, then its signature by `key`: HMAC-SHA256 (RFC 2104) in hexadecimal."""
+def write_manifest(store: Path, entries: list[Entry], signer: Signer | None = None) -> None:
+    """Replace the list, atomically, then its signature; without a signer, say so where the store was signed."""
     path = manifest_path(store)
-    document = {"schema_version": SCHEMA_VERSION, "archives": [asdict(entry) for entry in entries]}
-    write_json(path, document)
-    if key is not None:
-        signature = hmac.new(key, path.read_bytes(), hashlib.sha256).hexdigest()
-        write_bytes(path.with_name(f"{path.name}.sig"), f"{signature}\n".encode())
-
-
-def read_key(path: Path) -> bytes:
-    """Return the key that signs manifests; raises SettingError for a file that holds none."""
-    try:
-        key = path.read_bytes().strip()
-    except OSError as error:
-        raise SettingError(f"--manifest-key-file: {path}: {error.strerror}") from error
-    if len(key) < LEAST_KEY_BYTES:
-        raise SettingError(
-            f"--manifest-key-file: {path} holds {len(key)} bytes; at least {LEAST_KEY_BYTES} are allowed"
-        )
-    return key
+    write_json(path, {"schema_version": SCHEMA_VERSION, "archives": [asdict(entry) for entry in entries]})
+    if signer is not None:
+        signer.sign(path)
+    elif signature_path(path).exists():
+        print(f"{path} is not signed anew: run `python -m training sign` where the key is")
 
 
 def taken_releases(store: Path, model: str) -> set[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from training.commands import data, experiments, graph, pipeline, train
+from training.commands import data, experiments, graph, pipeline, signing, train
 from training.errors import SettingError
 from training.options.config import ArchiveConfig
 
@@ -16,6 +16,8 @@ VERBS: dict[str, Callable[[Sequence[str], ArchiveConfig], None]] = {
     "export": pipeline.run_export,
     "archive": pipeline.run_archive,
     "pipeline": pipeline.run_pipeline,
+    "sign": signing.run_sign,
+    "keys": signing.run_keys,
     "profile": pipeline.run_profile,
     "pack": data.run_pack,
     "bench-loader": data.run_bench_loader,
@@ -23,6 +25,8 @@ VERBS: dict[str, Callable[[Sequence[str], ArchiveConfig], None]] = {
     "sweep": experiments.run_sweep,
     "compare": experiments.run_compare,
 }
+
+REMOVED_KEY = "TORCHGATE_MANIFEST_KEY_FILE"  # of the HMAC that signed manifests before
 
 USAGE = """usage: python -m training STAGE [options]
 
@@ -35,6 +39,8 @@ stages, in their order:
   archive       put all into the model store
   pipeline      all of these in a row
 
+  keys          new FILE makes a key that signs the model store; show FILE prints its id
+  sign          sign the manifest anew, or take archives out of it with --revoke
   graph         what TorchScript made of a run's model, before and after it is optimised
   profile       where the time of a run's graph, or of an archive's, goes
   pack          put images into tar shards, which training then streams
@@ -53,6 +59,11 @@ def dispatch(args: Sequence[str], environment: Mapping[str, str]) -> None:
     verb, *rest = args
     if verb not in VERBS:
         raise SettingError(f"there is no stage {verb!r}; allowed is one of {', '.join(VERBS)}")
-    store, key_file = (environment.get(f"TORCHGATE_{name}") for name in ("MODEL_STORE", "MANIFEST_KEY_FILE"))
-    where = ArchiveConfig(manifest_key_file=Path(key_file) if key_file else None)
+    if environment.get(REMOVED_KEY):
+        raise SettingError(
+            f"{REMOVED_KEY} is no longer read: remove it, make a key with `python -m training keys new FILE`, and set "
+            "TORCHGATE_SIGNING_KEY_FILE=FILE"
+        )
+    store, key_file = (environment.get(f"TORCHGATE_{name}") for name in ("MODEL_STORE", "SIGNING_KEY_FILE"))
+    where = ArchiveConfig(signing_key_file=Path(key_file) if key_file else None)
     VERBS[verb](rest, replace(where, model_store=Path(store)) if store else where)

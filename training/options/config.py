@@ -239,8 +239,10 @@ class ArchiveConfig:
     """Folder of the archives; its default is the environment's TORCHGATE_MODEL_STORE, if that is set."""
     version: str | None = None
     """Release of the archives, such as 2.0; by default the next one that is free."""
-    manifest_key_file: Path | None = None
-    """File with the key that signs the manifest; its default is the environment's TORCHGATE_MANIFEST_KEY_FILE."""
+    signing_key_file: Path | None = None
+    """Private key that signs the manifest; its default is the environment's TORCHGATE_SIGNING_KEY_FILE."""
+    signature_days: float = 365
+    """Days until the signature expires; gateways load nothing by an expired one."""
     handler: Path = Path(__file__).resolve().parents[2] / "handlers" / "image_classifier.py"
     """TorchServe handler that is put into the archives, with the modules that it imports from its own folder."""
     max_image_pixels: int | None = None

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from service.domain.archive import StoreError
+from service.domain.archive import StoreError, TrustError
 from service.domain.backend import VerifiedArchive
 
 COPY_BYTES = 1024 * 1024
@@ -130,7 +130,7 @@ def _clone(source: BinaryIO, copy: BinaryIO) -> bool:
 
 def _compare(found: str, sha256: str) -> None:
     if found != sha256:
-        raise StoreError(f"its sha256 is {found}, the manifest says {sha256}")
+        raise TrustError("tampered", f"its sha256 is {found}, the manifest says {sha256}")
 
 
 @contextmanager

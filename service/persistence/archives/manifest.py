@@ -1,7 +1,5 @@
 """Reads the manifest of the model store."""
 
-import hashlib
-import hmac
 import re
 from pathlib import Path
 
@@ -9,9 +7,10 @@ from pydantic import BaseModel, Field, ValidationError
 
 from service.domain.archive import Archive, Catalog, StoreError
 from service.domain.names import name_fault
+from service.persistence.archives.trust import Trust
 
 MANIFEST = "manifest.json"
-SIGNATURE = "manifest.json.sig"
+MOST_BYTES = 64 * 1024 * 1024
 DEFAULT_VARIANT = "fp32"
 NAMES = ("model", "version", "release", "variant")
 
@@ -21,23 +20,23 @@ class _Manifest(BaseModel):
     archives: list[Archive]
 
 
-def read_catalog(store: Path, key_file: Path | None = None) -> Catalog:
+def read_catalog(store: Path, trust: Trust) -> Catalog:
     """Return the archives in the manifest of `store`; none while there is no manifest.
 
-    With a `key_file`, the manifest must be signed with what it holds: HMAC-SHA256 (RFC 2104) in hexadecimal beside it.
-
     Raises:
-        StoreError: the manifest is not readable, not signed, or not of the agreed form.
+        StoreError: the manifest is not readable, not to be trusted, or not of the agreed form.
     """
     path = store / MANIFEST
     try:
-        written = path.read_bytes()
+        with path.open("rb") as file:
+            written = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         return Catalog(())
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
-    if key_file is not None:
-        _require_signature(store, written, key_file)
+    if len(written) > MOST_BYTES:
+        raise StoreError(f"{path} is larger than {MOST_BYTES} bytes")
+    trust.check(store, written)
     try:
         manifest = _Manifest.model_validate_json(written)
     except ValidationError as error:
@@ -51,16 +50,6 @@ def read_catalog(store: Path, key_file: Path | None = None) -> Catalog:
     ordered = sorted(manifest.archives, key=lambda archive: (archive.variant != DEFAULT_VARIANT, archive.variant))
     ordered.sort(key=lambda archive: _release_order(archive.release), reverse=True)
     return Catalog(tuple(sorted(ordered, key=lambda archive: archive.model)))
-
-
-def _require_signature(store: Path, written: bytes, key_file: Path) -> None:
-    try:
-        key = key_file.read_bytes().strip()
-        found = (store / SIGNATURE).read_text().strip()
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{store / SIGNATURE}: {getattr(error, 'strerror', error)}") from error
-    if not hmac.compare_digest(hmac.new(key, written, hashlib.sha256).hexdigest().encode(), found.encode()):
-        raise StoreError(f"{store / SIGNATURE} is not the signature of {MANIFEST} by {key_file}")
 
 
 def _release_order(release: str) -> tuple[tuple[int, ...], str]:

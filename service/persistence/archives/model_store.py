@@ -6,26 +6,32 @@ from contextlib import ExitStack, contextmanager
 from typing import BinaryIO
 
 from service.config.settings import Settings
-from service.domain.archive import Archive, Catalog, StoreError
+from service.domain.archive import Archive, Catalog, StoreError, TrustError
 from service.domain.backend import VerifiedArchive
 from service.domain.contract import Contract
 from service.persistence.archives import copies
 from service.persistence.archives.contents import read_contract
-from service.persistence.archives.manifest import read_catalog
+from service.persistence.archives.counters import Counters
+from service.persistence.archives.manifest import MANIFEST, read_catalog
+from service.persistence.archives.trust import AnyManifest, SignedManifest, Trust
+from service.persistence.database import Database
+from service.telemetry.metrics import Metrics
 
 
 class ModelStore:
     """Gives only what the manifest lists, with the sha256 that it lists. Everything here blocks on disk."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, database: Database, metrics: Metrics) -> None:
         self._folder = settings.model_store
-        self._key_file = settings.manifest_key_file
+        keys = settings.trusted_keys_dir
+        tell_expiry = metrics.manifest_expiry.set
+        self._trust: Trust = AnyManifest() if keys is None else SignedManifest(keys, Counters(database), tell_expiry)
         self._is_embedded = settings.backend == "workers"
         self._copies = None if self._is_embedded else settings.verified_archives_dir
 
     def catalog(self) -> Catalog:
         """Return what the manifest lists; raises StoreError."""
-        return read_catalog(self._folder, self._key_file)
+        return read_catalog(self._folder, self._trust)
 
     def contract(self, archive: Archive) -> Contract:
         """Check an archive and return its contract.
@@ -61,9 +67,15 @@ class ModelStore:
 
     @contextmanager
     def _opened(self, archive: Archive) -> Iterator[BinaryIO]:
+        """Open an archive that the manifest lists now; what the database still wants may be revoked."""
         path = self._folder / archive.file
+        if archive not in self.catalog().archives:
+            listed = f"{self._folder / MANIFEST} does not list it with the sha256 {archive.sha256}"
+            raise TrustError("revoked", f"{path}: {listed}. Unregister the version, or list and sign it again")
         try:
             with copies.opened(path) as file:
                 yield file
+        except TrustError as error:
+            raise TrustError(error.fault, f"{path}: {error.text}") from error
         except StoreError as error:
             raise StoreError(f"{path}: {error}") from error

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 # All that this release can read, oldest first. A database of an older one is upgraded to the last.
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 BASELINE, CURRENT = REVISIONS[0], REVISIONS[-1]
 
 

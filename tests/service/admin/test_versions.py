@@ -44,7 +44,7 @@ class Gate:
         database = Database(made.state_url)
         self.registry = Registry(StateStore(database, "test"), 0.01, PolicyMetrics(Metrics()))
         membership, lease = Membership(database, "test", "server"), Lease(database, "test")
-        store = ModelStore(made)
+        store = ModelStore(made, database, Metrics())
         self.reconciler = Reconciler(
             made, store, FakeBackend(), self.control, self.registry, membership, lease, Metrics()
         )

@@ -1,7 +1,5 @@
 """What the gateway makes of a model store: nothing in it yet, the wrong thing, a broken one among whole ones."""
 
-import hashlib
-import hmac
 import io
 import json
 import zipfile
@@ -48,22 +46,6 @@ async def test_a_broken_manifest_is_named(tmp_path: Path, manifest: str, named: 
     (store / "manifest.json").write_text(manifest)
     async with running_gateway(tmp_path, (), model_store=store, wait_until_ready=False) as rig:
         assert named in (await rig.until_reason("manifest.json"))["detail"]
-
-
-async def test_a_manifest_that_is_not_signed_is_not_served(tmp_path: Path) -> None:
-    key_file = tmp_path / "key"
-    key_file.write_text("sixteen bytes or more\n")
-    store = tmp_path / "store"
-    contracts = make_store(store, [("digits", "1.0", "fp32")])
-    options: dict[str, Any] = {"model_store": store, "manifest_key_file": key_file}
-    async with running_gateway(tmp_path, (), wait_until_ready=False, **options) as rig:
-        rig.control.contracts.update(contracts)
-        await rig.until_reason("manifest.json.sig")
-        assert rig.control.calls == []
-        written = (store / "manifest.json").read_bytes()
-        signature = hmac.new(b"sixteen bytes or more", written, hashlib.sha256).hexdigest()
-        (store / "manifest.json.sig").write_text(signature)
-        await rig.until_ready()
 
 
 async def test_an_archive_that_is_not_the_one_in_the_manifest_is_not_loaded(tmp_path: Path) -> None:

@@ -2,18 +2,24 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from service.domain.archive import StoreError
+from service.domain.archive import TrustError
+from service.persistence.archives.counters import Counters
 from service.persistence.archives.manifest import read_catalog
+from service.persistence.archives.trust import SignedManifest
+from service.persistence.database import Database
 from training.archive.archive import archive, check_archive
 from training.archive.manifest import next_release, read_manifest, taken_releases
+from training.archive.signatures import new_key
 from training.artifacts import Run
 from training.errors import ArchiveError, SettingError, VersionExistsError
 from training.options.config import ArchiveConfig
@@ -51,22 +57,25 @@ def test_all_variants_are_packed_for_torchserve(exported: Run, archives: Archive
 
 
 def test_the_manifest_is_signed_with_a_key_that_the_gateway_checks_it_by(
-    exported: Run, archives: ArchiveConfig, tmp_path: Path
+    exported: Run, archives: ArchiveConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    key_file, other = tmp_path / "key", tmp_path / "other"
-    key_file.write_text("sixteen bytes or more\n")
-    other.write_text("another key of more bytes\n")
-    archive(exported, "toy", replace(archives, manifest_key_file=key_file))
+    public = new_key(tmp_path / "key")
+    (tmp_path / "trusted").mkdir()
+    shutil.copy(public, tmp_path / "trusted")
+    expiries: list[float] = []
+    counters = Counters(Database(f"sqlite:///{tmp_path}/state.db"))
+    trust = SignedManifest(tmp_path / "trusted", counters, expiries.append)
+    signing = replace(archives, signing_key_file=tmp_path / "key", signature_days=2)
     store = archives.model_store
-    assert len(read_catalog(store, key_file).archives) == 3
-    with pytest.raises(StoreError, match=r"manifest\.json\.sig is not the signature"):
-        read_catalog(store, other)
-    archive(exported, "toy", archives)  # without the key: the signature is an old one's
-    with pytest.raises(StoreError, match=r"manifest\.json\.sig is not the signature"):
-        read_catalog(store, key_file)
-    (store / "manifest.json.sig").unlink()
-    with pytest.raises(StoreError, match=r"manifest\.json\.sig: No such file"):
-        read_catalog(store, key_file)
+    archive(exported, "toy", signing)
+    assert len(read_catalog(store, trust).archives) == 3
+    assert expiries[0] == pytest.approx(time.time() + 2 * 86400, abs=600)
+    archive(exported, "toy", archives)  # without the key: the signature is the old manifest's
+    assert "python -m training sign" in capsys.readouterr().out
+    with pytest.raises(TrustError, match=r"manifest\.json\.sig is not the signature"):
+        read_catalog(store, trust)
+    archive(exported, "toy", signing)
+    assert len(read_catalog(store, trust).archives) == 9
 
 
 @pytest.mark.parametrize("content", [None, "short"])
@@ -75,8 +84,10 @@ def test_a_key_that_is_none_is_refused_before_any_work(
 ) -> None:
     if content is not None:
         (tmp_path / "key").write_text(content)
-    with pytest.raises(SettingError, match="--manifest-key-file"):
-        check_archive("toy", replace(archives, manifest_key_file=tmp_path / "key"))
+    with pytest.raises(SettingError, match="--signing-key-file"):
+        check_archive("toy", replace(archives, signing_key_file=tmp_path / "key"))
+    with pytest.raises(SettingError, match="--signature-days"):
+        check_archive("toy", replace(archives, signature_days=0))
 
 
 def test_manifest_describes_what_is_there_and_nothing_else_is_left(exported: Run, archives: ArchiveConfig) -> None:

@@ -12,6 +12,8 @@ from service.config.settings import Settings
 from service.domain.archive import Archive, StoreError
 from service.persistence.archives import copies
 from service.persistence.archives.model_store import ModelStore
+from service.persistence.database import Database
+from service.telemetry.metrics import Metrics
 from tests.stores import make_store
 
 KINDS = ["workers", "grpc", "rest"]
@@ -21,7 +23,8 @@ def store_of(tmp_path: Path, kind: str = "grpc") -> tuple[ModelStore, Archive, P
     """Return a store with one archive; TorchServe's copies go into `tmp_path / "copies"`."""
     make_store(tmp_path / "store", [("digits", "1.0", "fp32")])
     fields = {"model_store": tmp_path / "store", "backend": kind, "verified_archives_dir": tmp_path / "copies"}
-    store = ModelStore(Settings.model_validate(fields))
+    settings = Settings.model_validate(fields)
+    store = ModelStore(settings, Database(settings.state_url), Metrics())
     (archive,) = store.catalog().archives
     return store, archive, tmp_path / "store" / archive.file
 
