@@ -1,0 +1,122 @@
+"""The recipe for nginx in front, with Debian's nginx over a real gateway: who the client is, whatever it writes."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+
+from tests.certificates import Files
+from tests.gateway import GatewayProcess
+from tests.prometheus import tool
+from tests.torchserve_process import ROOT, free_ports
+
+pytestmark = pytest.mark.system
+
+RECIPE = ROOT / "deploy" / "nginx" / "torchgate.conf"
+NAME = "gateway.test"
+IMAGE = {"Content-Type": "image/png"}
+FORGED = {"X-Forwarded-For": "203.0.113.7"}
+
+
+@contextmanager
+def nginx_over(gateway: GatewayProcess, files: Files) -> Iterator[int]:
+    """Run nginx with the recipe; yield its port."""
+    (port,) = free_ports(1)
+    recipe = RECIPE.read_text()
+    for written, here in (
+        ("listen 443", f"listen 127.0.0.1:{port}"),
+        ("GATEWAY.EXAMPLE.ORG", NAME),
+        ("/etc/ssl/CERTIFICATE-CHAIN.PEM", str(files.certificate)),
+        ("/etc/ssl/private/KEY.PEM", str(files.key)),
+        ("127.0.0.1:8000", gateway.url.removeprefix("http://")),
+    ):
+        assert written in recipe
+        recipe = recipe.replace(written, here)
+    folder = files.folder / "nginx"
+    folder.mkdir()
+    (folder / "torchgate.conf").write_text(recipe)
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    places = "\n".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
+    user = "user root;" if os.geteuid() == 0 else ""  # else its workers could not write into the test's folder
+    (folder / "nginx.conf").write_text(
+        f"{user} daemon off; pid {folder}/pid; error_log stderr; events {{}}\n"
+        f"http {{ access_log off; {places}\ninclude {folder}/torchgate.conf; }}\n"
+    )
+    command = [tool("nginx"), "-p", str(folder), "-c", str(folder / "nginx.conf")]
+    checked = subprocess.run([*command, "-t"], capture_output=True, text=True, timeout=30, check=False)
+    assert checked.returncode == 0, checked.stderr
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            _until_it_listens(port, folder / "log")
+            yield port
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _until_it_listens(port: int, log: Path) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        except OSError:
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+        else:
+            return
+
+
+def client_at(address: str, url: str, files: Files) -> httpx.Client:
+    """Return a client whose connections come from this address of the machine."""
+    transport = httpx.HTTPTransport(local_address=address, verify=files.trust, trust_env=False)
+    return httpx.Client(base_url=url, transport=transport, headers={"Host": NAME})
+
+
+def logged(gateway: GatewayProcess, request_id: str) -> str:
+    """Return the client's address in the log's line for this request."""
+    deadline = time.monotonic() + 20
+    while True:
+        for record in gateway.records():
+            if record.get("request_id") == request_id:
+                return str(record["client"])
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_clients_address_arrives_and_cannot_be_forged(tmp_path: Path) -> None:
+    files = Files(tmp_path, trustme.CA())
+    files.issue()
+    store = tmp_path / "store"
+    store.mkdir()
+    env = {
+        "TORCHGATE_MODEL_STORE": str(store),
+        "TORCHGATE_TRUSTED_PROXIES": "127.0.0.1",
+        "TORCHGATE_ALLOWED_HOSTS": f"{NAME},127.0.0.1",
+        "TORCHGATE_ADMIN_PORT": "0",
+    }
+    with GatewayProcess(**env) as gateway, nginx_over(gateway, files) as port:
+        behind = client_at("127.0.0.2", f"https://127.0.0.1:{port}", files)
+        direct = client_at("127.0.0.3", gateway.url, files)
+        sni = {"sni_hostname": NAME}
+        with behind, direct:
+            for number, headers in enumerate(({}, FORGED, {"X-Forwarded-For": "127.0.0.1"})):
+                asked = {**IMAGE, **headers, "X-Request-Id": f"behind-{number}"}
+                answer = behind.post("/predict", content=b"an image", headers=asked, extensions=sni)
+                assert answer.headers["x-request-id"] == f"behind-{number}"
+                assert "content-security-policy" in answer.headers
+                assert logged(gateway, f"behind-{number}") == "127.0.0.2"
+            direct.post("/predict", content=b"an image", headers={**IMAGE, **FORGED, "X-Request-Id": "direct"})
+            assert logged(gateway, "direct") == "127.0.0.3"
+            large = b"x" * 20_000_000
+            answer = behind.post("/predict", content=large, headers=IMAGE, extensions=sni)
+            assert answer.headers["content-type"] == "application/problem+json", answer.text
+            assert behind.get("/metrics", extensions=sni).json()["code"] == "admin_listener_only"
+            with pytest.raises(httpx.ConnectError):
+                client_at("127.0.0.2", f"https://127.0.0.1:{port}", files).get("/healthz")
