@@ -1,8 +1,11 @@
 """A request that is answered around ASGI, and the seams between connection, request and application."""
 
 import asyncio
+import urllib.parse
 from collections.abc import Collection, Iterable
 from typing import Protocol, runtime_checkable
+
+import httptools
 
 from service.http.server.clients import Client
 
@@ -142,3 +145,27 @@ class DirectRequest:
         connection, self._connection, self._handler = self._connection, None, None  # both lead back here
         self.response_complete = True
         return connection
+
+
+def direct_request(
+    application: DirectApplication,
+    parser: httptools.HttpRequestParser,
+    target: bytes,
+    headers: RawHeaders,
+    client: Client,
+    awaits_continue: bool,
+) -> DirectRequest | None:
+    """Return the request whose head is parsed if `application` answers it around ASGI."""
+    method, url = parser.get_method(), httptools.parse_url(target)
+    path = urllib.parse.unquote(url.path.decode("ascii"))
+    if (method, path) not in application.direct_routes:
+        return None
+    return DirectRequest(
+        method.decode("ascii"),
+        path,
+        url.query or b"",
+        headers,
+        client,
+        keep_alive=parser.get_http_version() != "1.0" and parser.should_keep_alive(),
+        awaits_continue=awaits_continue,
+    )

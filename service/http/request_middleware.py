@@ -14,7 +14,7 @@ from service.http.problems import problem_response
 from service.http.request_context import CLIENT_CLOSED, UNMATCHED, RequestContext, RequestRecorder
 from service.http.security_headers import with_security_headers
 from service.http.server.clients import Clients
-from service.http.server.protocol import LINGER_BYTES, LINGER_SECONDS
+from service.http.server.connection import LINGER_BYTES, LINGER_SECONDS
 from service.telemetry.access_log import AccessLog
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import Tracing

@@ -1,52 +1,48 @@
 """HTTP/1.1 on a socket: uvicorn's protocol on httptools, with bounds that uvicorn lacks, and a way around ASGI.
 
-uvicorn bounds neither the length of a head nor the time it takes, and httptools gathers heads in memory.
+uvicorn bounds neither heads nor the requests that wait on a connection, and httptools gathers heads in memory.
 Requests of an application's `direct_routes` go around ASGI, without a task and a queue of messages for each:
 
     head complete ─> DirectRequest ─┬─ its turn: begins when what was read is parsed, or its body has ended
-                                    └─ behind an unanswered request: waits in uvicorn's pipeline
+                                    └─ behind an unanswered request: waits in uvicorn's pipeline, and what was read
+                                       after it waits in the intake, unparsed
     early refusal ─> `connection: close`, then the rest of the body is read and thrown away for a while
+    broken or too large ─> the requests before it are answered, then it is refused, then the connection closes
 """
 
 import asyncio
-import re
-import urllib.parse
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from service.http.direct_request import DirectApplication, DirectRequest
+from service.http.direct_request import DirectRequest, direct_request
 from service.http.security_headers import LINES
-from service.http.server.lasting_answers import Listeners
-from service.http.server.retirement import GatewayState, say_close
+from service.http.server import heads
+from service.http.server.connection import LINGER_BYTES, LINGER_SECONDS, Connection
+from service.http.server.intake import PIECE_BYTES, Intake
+from service.http.server.retirement import say_close
 from service.http.server.timers import HeadTimer, IdleTimer
-from service.process.listening import PUBLIC
-
-# A client that is still sending when it is refused gets this much more patience, so that it reads the refusal
-# instead of a connection reset (RFC 9112, section 9.6).
-LINGER_SECONDS = 2.0
-LINGER_BYTES = 256 * 1024 * 1024
-UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
-class BoundedHttpProtocol(HttpToolsProtocol):
-    """One connection. Refuses heads that are too long or too slow, and ignores requests to upgrade."""
+class BoundedHttpProtocol(Connection):
+    """One connection. Bounds heads and what waits, and ignores requests to upgrade."""
 
     max_head_bytes: ClassVar[int] = 64 * 1024
     max_head_seconds: ClassVar[float] = 30.0
 
-    def __init__(self, *args: Any, listener: str = PUBLIC, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._listener = listener  # the name of the socket that it came in by
         # Bytes since the parser's last progress: the end of a head, of a piece of a body, or of a message.
         self._num_idle_bytes = 0
         self._has_progressed = False
         self._awaits_head = False
         self._is_between_messages = True
-        self._listeners = Listeners()
-        self._application: DirectApplication | None = self.app if isinstance(self.app, DirectApplication) else None
+        self._num_body_bytes = 0  # of the request that is being parsed
+        self._intake = Intake(self.loop)
+        self._farewell: bytes | None = None  # the status that refuses what came last, once nothing else is due
         self._parsed: DirectRequest | None = None  # the request that is being parsed, if it is a direct one
         self._next: DirectRequest | None = None  # the request whose turn it is, until it begins
         self._is_held = False  # the pipeline waits until the client reads its answers
@@ -56,80 +52,108 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        if self._application is not None:
-            self._client = self._application.greet(transport, self._listener)
-        self._head_timer = HeadTimer(self.loop, self.max_head_seconds, self._refuse_slow_head)
+        self._head_timer = HeadTimer(self.loop, self.max_head_seconds, partial(self._refuse, heads.REQUEST_TIMEOUT))
         self._idle_timer = IdleTimer(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
-        self._is_retiring = isinstance(self.server_state, GatewayState) and self.server_state.is_retiring
         self._awaits_head = True
         self._head_timer.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timers, and tell the request in progress."""
+        """Cancel the timers."""
         self._head_timer.close()
         self._idle_timer.close()
+        self._intake.clear()
         if self._lingering is not None:
             self._lingering.cancel()
-        if self._listeners.when_gone is not None:
-            self._listeners.when_gone()
         super().connection_lost(exc)
 
-    def retire(self) -> None:
-        """Make the current answer the last, or else the next one, and have it say so; leave an idle connection open."""
-        self._is_retiring = True
-        if isinstance(self.cycle, DirectRequest):
-            self.cycle.keep_alive = False
-        elif self.cycle is not None:
-            say_close(self.cycle)
-
-    def shutdown(self) -> None:
-        """Make the current answer the last. End event streams; abandon one whose client does not read it."""
-        super().shutdown()
-        if self._listeners.when_stopping is not None:
-            self._listeners.when_stopping()
-            if self.flow.write_paused:
-                self.transport.abort()
-
     def data_received(self, data: bytes) -> None:
-        """Parse what came; bytes that are neither body nor the end of a head are bounded."""
-        if self._is_between_messages:
-            data = without_upgrade(data)
+        """Parse what came, unless it is much or has to wait."""
+        if len(data) <= PIECE_BYTES and not self.pipeline and not self.flow.is_held:
+            self.parse(data)
+            self.begin()
+        else:
+            self._intake.add(data)
+            self._intake.pass_on(self)
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether to go on parsing; see `Reader` for this and the next three."""
+        return not self.pipeline and self._farewell is None and not self.transport.is_closing()
+
+    @property
+    def num_body_bytes_left(self) -> int | None:
+        """How much of the body is still to come, if known."""
+        if self._awaits_head or self._is_between_messages:
+            return None
+        return heads.content_length(self.headers) - self._num_body_bytes
+
+    def parse(self, piece: bytes | memoryview) -> None:
+        """Parse a piece; bytes that are neither body nor the end of a head are bounded."""
         self._has_progressed = False
-        super().data_received(data)
-        self._begin()
+        while True:
+            try:
+                self.parser.feed_data(piece)
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                piece = heads.without_upgrade(self.parser, self.url, self.headers) + piece[upgrade.args[0] :]
+                self.parser = heads.create_parser(self)
+            except httptools.HttpParserError as error:
+                self._refuse(heads.status_of(error))
+                return
         if self._has_progressed:
             self._num_idle_bytes = 0
             if not self._awaits_head:
                 return
         else:
-            self._num_idle_bytes += len(data)
+            self._num_idle_bytes += len(piece)
         if self._awaits_head and self._head_timer.handle is None:
             self._head_timer.start()  # only now, since most heads come in one piece and are complete by here
         if self._num_idle_bytes > self.max_head_bytes:
-            self._refuse(b"431 Request Header Fields Too Large")
+            self._refuse(heads.HEADERS_TOO_LARGE)
+
+    def begin(self) -> None:
+        """Let the request begin whose turn it is, if any."""
+        request, self._next = self._next, None
+        if request is not None and self._application is not None and not self.transport.is_closing():
+            self._listeners.when_gone = request.leave
+            request.begin(self._application, self)
 
     def on_message_begin(self) -> None:
         """Begin to wait for the rest of a head."""
         super().on_message_begin()
         self._awaits_head = True
         self._is_between_messages = False
+        self._num_body_bytes = 0
         self._idle_timer.idle_since = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; trailers after a chunked body are dropped."""
         if self._awaits_head:
+            if len(self.headers) == heads.MAX_HEADERS:
+                raise heads.MessageRefused(heads.HEADERS_TOO_LARGE)
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Start an ASGI request, or let a direct one have its turn."""
+        if len(self.url) > heads.MAX_URL_BYTES:
+            raise heads.MessageRefused(heads.URI_TOO_LONG)
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise heads.MessageRefused(heads.NOT_IMPLEMENTED)
+            return  # `parse` has the head parsed again, without the wish to upgrade
         self._has_progressed = True
         self._awaits_head = False
         if self._head_timer.handle is not None:
             self._head_timer.stop()
         self._idle_timer.idle_since = None  # the answer to the request before may have been sent while this head came
         if self.transport.is_closing():
-            return
-        self._parsed = request = self._direct_request()
+            raise heads.MessageRefused(heads.BAD_REQUEST)  # which nobody hears
+        request = None
+        if self._application is not None:
+            request = direct_request(
+                self._application, self.parser, self.url, self.headers, self._client, self.expect_100_continue
+            )
+        self._parsed = request
         if request is None:
             super().on_headers_complete()
             if self._is_retiring:
@@ -138,6 +162,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self._application is not None:
                 self.scope["state"]["client"] = self._client
             return
+        request.keep_alive = request.keep_alive and not self._is_retiring
         is_its_turn = self.cycle is None or self.cycle.response_complete
         self.cycle = request  # type: ignore[assignment]
         if is_its_turn and not self.flow.write_paused:
@@ -150,6 +175,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
         self._has_progressed = True
+        self._num_body_bytes += len(body)
         if self._num_linger_bytes is not None:
             self._num_linger_bytes -= len(body)
             if self._num_linger_bytes < 0:
@@ -158,11 +184,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             super().on_body(body)
         else:
             self._parsed.feed(body)
-        if self.pipeline:
-            self.flow.pause_reading()  # an ASGI request that asks for its body resumes it
 
     def on_message_complete(self) -> None:
         """Answer a direct request; expect a head next."""
+        if self._awaits_head:
+            return  # the head wishes to upgrade and will be parsed again
         self._has_progressed = True
         self._is_between_messages = True
         if self._num_linger_bytes is not None:
@@ -173,7 +199,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             request, self._parsed = self._parsed, None
             request.finish()
             if request is self._next:
-                self._begin()
+                self.begin()
 
     def send_continue(self) -> None:
         """Ask the client for the body that it holds back."""
@@ -194,10 +220,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.transport.close()
         self.on_response_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP."""
-        self._say(b"400 Bad Request", msg.encode())
-
     def on_response_complete(self) -> None:
         """Turn to the pipeline's next request, or begin to wait for one."""
         self.server_state.total_requests += 1
@@ -206,7 +228,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.pipeline:
             self._take_next()
             return
-        self.flow.resume_reading()
+        if self._farewell is not None:
+            self._say_farewell()
+            return
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         self._idle_timer.idle_since = self.loop.time()
         if self._idle_timer.handle is None:
             self._idle_timer.start()
@@ -220,80 +246,50 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _unset_keepalive_if_required(self) -> None:
         """Leave the timer: see IdleTimer."""
 
-    def _direct_request(self) -> DirectRequest | None:
-        if self._application is None:
-            return None
-        method, url = self.parser.get_method(), httptools.parse_url(self.url)
-        path = urllib.parse.unquote(url.path.decode("ascii"))
-        if (method, path) not in self._application.direct_routes:
-            return None
-        return DirectRequest(
-            method.decode("ascii"),
-            path,
-            url.query or b"",
-            self.headers,
-            self._client,
-            keep_alive=not self._is_retiring
-            and self.parser.get_http_version() != "1.0"
-            and self.parser.should_keep_alive(),
-            awaits_continue=self.expect_100_continue,
-        )
-
     def _take_next(self) -> None:
         """Let the pipeline's next request begin, unless the client does not read its answers."""
         self._is_held = self.flow.write_paused
-        if self._is_held:
+        if self._is_held or not self.pipeline:
             return
         cycle, app = self.pipeline.pop()
         if not self.pipeline:
             self.flow.resume_reading()
         if isinstance(cycle, DirectRequest):
             self._next = cycle
-            self.loop.call_soon(self._begin)  # one after the other: each may be refused at once, thousands of them
+            self.loop.call_soon(self.begin)  # one after the other: each may be refused at once, thousands of them
         else:
             self._start_asgi_task(cycle, app)
-
-    def _begin(self) -> None:
-        """Let the request begin whose turn it is, if any."""
-        request, self._next = self._next, None
-        if request is not None and self._application is not None and not self.transport.is_closing():
-            self._listeners.when_gone = request.leave
-            request.begin(self._application, self)
-
-    def _refuse_slow_head(self) -> None:
-        self._refuse(b"408 Request Timeout")
+        if self.flow.is_held:
+            self._intake.pass_on_soon(self)
 
     def _refuse(self, status: bytes) -> None:
-        """Say why and close; say nothing where no request has begun or where an earlier answer is still due."""
+        """Read no more; answer the requests that came whole, then tell the client why, and close."""
         is_head, self._awaits_head = self._awaits_head, False
         self._head_timer.stop()
+        self._intake.clear()
         if self.transport.is_closing():
             return
-        if self.cycle is not None and not self.cycle.response_complete:
-            if is_head:
-                self.cycle.keep_alive = False  # its answer is the last on this connection
-                self.flow.pause_reading()
+        self.flow.hold()
+        self._farewell = status
+        is_due = self.cycle is not None and not self.cycle.response_complete
+        if not is_head and not self._is_between_messages:  # a body is broken, so that its request gets no other answer
+            self._parsed = None
+            if self.pipeline and self.pipeline[0][0] is self.cycle:
+                self.pipeline.popleft()
+                is_due = bool(self.pipeline) or not self._is_held
             else:
-                self.transport.close()
-            return
-        if not self._is_between_messages and self._num_linger_bytes is None:
-            self._say(status)
-        self.transport.close()
+                self._next = None
+                if not is_due or getattr(self.cycle, "response_started", False):
+                    self.transport.close()
+                    return
+                is_due = False
+        if not is_due:
+            self._say_farewell()
 
-    def _say(self, status: bytes, text: bytes = b"") -> None:
-        """Send an answer that is not an application's, and close."""
-        head = b"HTTP/1.1 %b\r\n%bcontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-        self.transport.write(head % (status, LINES, len(text)) + text)
-        self.transport.close()
-
-
-def without_upgrade(data: bytes) -> bytes:
-    """Return the bytes with the first head's Upgrade header under another name.
-
-    The gateway speaks only HTTP/1.1, and a server may ignore the header (RFC 9110, section 7.8); but the parser would
-    not read the body that follows it as a body. Some clients send it with every first request.
-    """
-    end = data.find(b"\r\n\r\n")
-    if end < 0 or b"upgrade:" not in data[:end].lower():
-        return data
-    return UPGRADE.sub(b"\r\nX-Upgrade:", data[:end]) + data[end:]
+    def _say_farewell(self) -> None:
+        """Say why and close; say nothing where no request has begun."""
+        if self._farewell is not None and not self._is_between_messages:
+            self.say(self._farewell)
+            self.hang_up()
+        else:
+            self.transport.close()

@@ -1,0 +1,97 @@
+"""A connection, whatever is asked on it: who is at its other end, and how it ends."""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.http.direct_request import DirectApplication, DirectRequest
+from service.http.security_headers import LINES
+from service.http.server.clients import Client
+from service.http.server.intake import ReadFlow
+from service.http.server.lasting_answers import Listeners
+from service.http.server.retirement import GatewayState, say_close
+from service.process.listening import PUBLIC
+
+# A client that is still sending when it is refused gets this much more patience, so that it reads the refusal
+# instead of a connection reset (RFC 9112, section 9.6).
+LINGER_SECONDS = 2.0
+LINGER_BYTES = 256 * 1024 * 1024  # of a body
+LINGER_HEAD_BYTES = 1024 * 1024
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection with a client and an end that the client is told of."""
+
+    flow: ReadFlow
+    _client: Client  # if there is an application to greet it
+
+    def __init__(self, *args: Any, listener: str = PUBLIC, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._listener = listener  # the name of the socket that it came in by
+        self._application: DirectApplication | None = self.app if isinstance(self.app, DirectApplication) else None
+        self._listeners = Listeners()
+        self._is_retiring = isinstance(self.server_state, GatewayState) and self.server_state.is_retiring
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Find out who is there."""
+        super().connection_made(transport)
+        self.flow = ReadFlow(transport)
+        if self._application is not None:
+            self._client = self._application.greet(transport, self._listener)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the request in progress."""
+        if self._listeners.when_gone is not None:
+            self._listeners.when_gone()
+        super().connection_lost(exc)
+
+    def retire(self) -> None:
+        """Make the current answer the last, or else the next one, and have it say so; leave an idle connection open."""
+        self._is_retiring = True
+        if isinstance(self.cycle, DirectRequest):
+            self.cycle.keep_alive = False
+        elif self.cycle is not None:
+            say_close(self.cycle)
+
+    def shutdown(self) -> None:
+        """Make the current answer the last. End event streams; abandon one whose client does not read it."""
+        super().shutdown()
+        if self._listeners.when_stopping is not None:
+            self._listeners.when_stopping()
+            if self.flow.write_paused:
+                self.transport.abort()
+
+    def say(self, status: bytes) -> None:
+        """Send an answer that is not an application's."""
+        head = b"HTTP/1.1 %b\r\n%bcontent-length: 0\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (status, LINES))
+
+    def hang_up(self) -> None:
+        """Close after all that was said; a client that is still sending is not heard any more."""
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.transport.set_protocol(_Deaf(self, self.transport))
+            self.transport.resume_reading()
+            self.loop.call_later(LINGER_SECONDS, self.transport.close)
+        else:  # TLS
+            self.transport.close()
+
+
+class _Deaf(asyncio.Protocol):
+    """Throws away what a client sends after it was refused."""
+
+    def __init__(self, connection: Connection, transport: asyncio.Transport) -> None:
+        self._connection = connection
+        self._transport = transport
+        self._num_bytes_left = LINGER_HEAD_BYTES
+
+    def data_received(self, data: bytes) -> None:
+        """Throw it away, unless it does not end."""
+        self._num_bytes_left -= len(data)
+        if self._num_bytes_left < 0:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass it on."""
+        self._connection.connection_lost(exc)
