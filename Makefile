@@ -92,7 +92,7 @@ system-packages: ## Debian packages that test-system and bench need (uses sudo u
 	@as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; set -x; \
 	$$as_root apt-get update -qq && \
 	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-	  prometheus wrk libtcmalloc-minimal4 chromium chromium-driver nginx-light \
+	  prometheus wrk libtcmalloc-minimal4 chromium chromium-driver nginx-light systemd \
 	  g++ cmake make libpng-dev libjpeg-dev nlohmann-json3-dev
 
 test-system: setup ## the tests that need system packages; fails, saying what is missing, without them

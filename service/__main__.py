@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
 
 from pydantic import SecretStr, ValidationError
 
@@ -14,9 +13,11 @@ from service.config.environment import env_name
 from service.config.settings import SECRETS, Settings, explain
 from service.config.token_file import NoTokenFolder, TokenFile, own_token
 from service.config.variables import require_known
+from service.process.entrance import Entrance, open_entrance
 from service.process.lifecycle import Lifecycle
-from service.process.listening import CannotListen, ListeningSocket, bind_sockets
+from service.process.listening import CannotListen
 from service.process.privacy import hide_from_other_processes
+from service.process.systemd import Supervisor
 from service.telemetry.access_log import configure_logging
 
 
@@ -24,7 +25,13 @@ def main() -> None:
     """Run the command line; a wrong setting or a taken port ends it with status 2 and one line per fault."""
     parser = argparse.ArgumentParser(prog="torchgate", description="A gateway for image classifiers on TorchServe.")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("serve", help="run the gateway until SIGTERM or Ctrl-C")
+    serving = verbs.add_parser("serve", help="run the gateway until SIGTERM or Ctrl-C")
+    serving.add_argument(
+        "--take-over",
+        action="store_true",
+        help="load the versions, then take the port over from the running gateway, which drains and ends; start "
+        "without one as usual",
+    )
     verbs.add_parser("check", help="check the settings, the state's place and that the port is free, then stop")
     verbs.add_parser("settings", help="list every setting with its default and its value now")
     add_verbs(verbs)
@@ -59,32 +66,29 @@ def main() -> None:
     try:
         if settings.admin_token is None:
             TokenFile(settings.token_dir, settings.port).require_folder()
-        sockets = bind_sockets(settings)
+        settings, entrance = open_entrance(settings, os.environ, is_taking_over=getattr(options, "take_over", False))
     except (CannotListen, NoTokenFolder) as error:
         sys.exit(_complain(str(error)))
-    with contextlib.ExitStack() as stack:
-        for each in sockets:
-            stack.enter_context(each.socket)
+    with contextlib.closing(entrance):
         if verb == "serve":
-            serve(settings, sockets)
+            serve(settings, entrance)
 
 
-def serve(settings: Settings, sockets: Sequence[ListeningSocket]) -> None:
-    """Answer requests on `sockets` until a signal stops it, then finish those in progress."""
+def serve(settings: Settings, entrance: Entrance) -> None:
+    """Answer requests until a signal stops it or another gateway takes over, then finish those in progress."""
     from service.app import create_app  # noqa: PLC0415
     from service.http.server.certificates import open_certificates  # noqa: PLC0415
     from service.http.server.server import run_server  # noqa: PLC0415 - the other verbs need none of it
 
     configure_logging(settings.log_level)
     hide_from_other_processes()
-    token_file = None
-    if settings.admin_token is None:
-        token, token_file = own_token(settings.token_dir, [each.address[1] for each in sockets])
-        settings = settings.model_copy(update={"admin_token": SecretStr(token)})
     lifecycle = Lifecycle()
+    if settings.admin_token is None:
+        token, lifecycle.while_listening = own_token(settings.token_dir, entrance.ports)
+        settings = settings.model_copy(update={"admin_token": SecretStr(token)})
     certificates = open_certificates(settings.tls_files)
-    app = create_app(settings, lifecycle=lifecycle, token_file=token_file, certificates=certificates)
-    run_server(app, settings, sockets, lifecycle, certificates)
+    app = create_app(settings, lifecycle=lifecycle, certificates=certificates)
+    run_server(app, settings, entrance, lifecycle, certificates.context, Supervisor(os.environ))
 
 
 def _complain(text: str) -> int:

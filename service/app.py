@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -54,6 +54,7 @@ from service.persistence.rollout_store import RolloutStore
 from service.persistence.shared_secret import shared_secret
 from service.persistence.state_store import StateStore
 from service.process.lifecycle import Lifecycle
+from service.serving.readiness import Readiness
 from service.serving.reconciler import Reconciler
 from service.serving.router import Router
 from service.serving.shadow_traffic import Shadows
@@ -77,13 +78,9 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     backend: Backend | None = None,
     control: ModelControl | None = None,
     lifecycle: Lifecycle | None = None,
-    token_file: AbstractContextManager[None] | None = None,
     certificates: Certificates | NoCertificates = NO_CERTIFICATES,
 ) -> ASGIApp:
-    """Return the gateway; a test may pass its own backend and control.
-
-    `lifecycle` is shared with its server; `token_file` is entered while it runs.
-    """
+    """Return the gateway; a test may pass its own backend and control. `lifecycle` is shared with its server."""
     metrics = Metrics(settings.objectives)
     if backend is None or control is None:
         backend, control = create_backend(settings, metrics)
@@ -117,8 +114,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         clients.start()
         try:
             async with LoopLag(metrics), certificates.watched(metrics):
-                with token_file or nullcontext():
-                    yield
+                yield
         finally:
             await clients.close()
             await rollout_controller.close()
@@ -175,7 +171,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         profile_routes(changes, profiling),
         rollout_routes(changes, rollouts, settings.latency_objective_ms),
         feedback_routes(access, feedback),
-        health_routes(reconciler, router, lifecycle or Lifecycle(), metrics.registry, reads),
+        health_routes((lifecycle or Lifecycle()).tell(Readiness(reconciler, router)), metrics.registry, reads),
         status_routes(feed, reads, asks_for_key=access.asks_for_key),
         docs_routes(),
     ):

@@ -28,8 +28,10 @@ from service.domain.backend import Target
 from service.http.server.certificates import open_certificates
 from service.http.server.protocol import BoundedHttpProtocol
 from service.http.server.server import GatewayServer
+from service.process.entrance import OwnSockets
 from service.process.lifecycle import Lifecycle
 from service.process.listening import PUBLIC, ListeningSocket
+from service.process.systemd import Supervisor
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.stores import make_store
 
@@ -197,8 +199,8 @@ async def running_gateway(
             ssl_context_factory=(lambda *_: certificates.context) if certificates.context is not None else None,
             proxy_headers=False,  # as in run_server: around the application it would hide the way past ASGI
         )
-        sockets = [ListeningSocket(PUBLIC, listener)]
-        server = GatewayServer(config, sockets, lifecycle, settings.lame_duck_seconds)
+        entrance = OwnSockets([ListeningSocket(PUBLIC, listener)])
+        server = GatewayServer(config, settings, entrance, lifecycle, Supervisor({}))
         task = asyncio.create_task(server._serve())
         url = f"{'http' if verify is None else 'https'}://127.0.0.1:{port}"
         transport = WholeRequests() if verify is None else httpx.AsyncHTTPTransport(verify=verify, trust_env=False)
@@ -224,6 +226,7 @@ class GatewayProcess:
         self.env = {"TORCHGATE_PORT": "0", "TORCHGATE_ADMIN_TOKEN": TOKEN, **env}
         self.verify: ssl.SSLContext | bool = False  # what its certificate is checked with
         self.command = [sys.executable, "-m", "service", "serve"]
+        self.pass_fds: tuple[int, ...] = ()
         self.process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.NamedTemporaryFile(prefix="gateway-", suffix=".log")  # noqa: SIM115 - closed by stop
         self.url = ""
@@ -245,6 +248,11 @@ class GatewayProcess:
 
     def start(self, timeout_seconds: float = 20) -> None:
         """Return once it listens."""
+        self.launch()
+        self.url = self._wait(self._find_url, timeout_seconds, "listen")
+
+    def launch(self) -> None:
+        """Start it without waiting until it listens."""
         self.process = subprocess.Popen(
             self.command,
             stdin=subprocess.DEVNULL,
@@ -252,8 +260,8 @@ class GatewayProcess:
             stderr=subprocess.STDOUT,
             env={**os.environ, **self.env},
             start_new_session=True,
+            pass_fds=self.pass_fds,
         )
-        self.url = self._wait(self._find_url, timeout_seconds, "listen")
 
     def _find_url(self) -> str | None:
         for record in self.records():

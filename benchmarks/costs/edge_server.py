@@ -26,6 +26,7 @@ from service.domain.backend import (
     VerifiedArchive,
     VersionStatus,
 )
+from service.process.entrance import OwnSockets
 from service.process.listening import BACKLOG, PUBLIC, ListeningSocket
 
 
@@ -113,7 +114,7 @@ def main() -> None:
     )
     settings = Settings(model_store=store, port=port, log_level="warning")
     with socket.create_server(("127.0.0.1", port), backlog=BACKLOG) as listener:
-        serve(settings, [ListeningSocket(PUBLIC, listener)])
+        serve(settings, OwnSockets([ListeningSocket(PUBLIC, listener)]))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,18 @@ class NetworkSettings(BaseModel):
     drain_seconds: float = Field(
         20, ge=0, description="Time that requests in progress get to end, after that, before the gateway stops."
     )
+    handover_dir: Path | None = Field(
+        None,
+        description="Folder, of this user alone, in which `serve --take-over` meets the running gateway; unset is "
+        "torchgate-<user id> in the temporary folder.",
+    )
+    watchdog_seconds: float = Field(
+        60,
+        ge=0,
+        le=3600,
+        description="Time without a turn of the event loop after which the gateway ends itself, for a supervisor to "
+        "start it again; 0 never does.",
+    )
 
     @property
     def tls_files(self) -> TlsFiles | None:

@@ -1,4 +1,38 @@
-"""Tells the application what the server is about to do."""
+"""What the server and the application tell each other."""
+
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, Self
+
+from service.errors.gateway import NotReady
+
+
+class Readiness(Protocol):
+    """What the application can answer now."""
+
+    @property
+    def waiting_for(self) -> str:
+        """Return why a version is not ready; empty when all are."""
+
+    def require(self) -> None:
+        """Raise NotReady unless the default models answer."""
+
+    def versions(self) -> Collection[str]:
+        """Return the versions that answer."""
+
+
+class NotStarted:
+    """The readiness of an application that has not said anything yet."""
+
+    waiting_for = "the gateway is starting"
+
+    def require(self) -> None:
+        """Raise NotReady."""
+        raise NotReady(self.waiting_for)
+
+    def versions(self) -> Collection[str]:
+        """Return nothing."""
+        return ()
 
 
 class Lifecycle:
@@ -6,3 +40,10 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self.is_stopping = False  # /readyz says no, so that load balancers send their requests elsewhere
+        self.readiness: Readiness = NotStarted()
+        self.while_listening: AbstractContextManager[None] = nullcontext()  # entered by the server
+
+    def tell(self, readiness: Readiness) -> Self:
+        """Take what tells the application's readiness; return self."""
+        self.readiness = readiness
+        return self

@@ -133,6 +133,7 @@ def test_it_starts_alone_logs_json_and_stops(tmp_path: Path) -> None:
 
 def test_a_gateway_that_was_held_up_answers_what_came_meanwhile(tmp_path: Path) -> None:
     env = {"TORCHGATE_BACKEND": "workers", "TORCHGATE_MODEL_STORE": str(tmp_path)}
+    env["TORCHGATE_WATCHDOG_SECONDS"] = "1"  # who was held up for longer does not hang
     with GatewayProcess(TORCHGATE_KEEP_ALIVE_SECONDS="1", **env) as gateway, contextlib.ExitStack() as stack:
         assert gateway.process is not None
         clients = [http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=10) for _ in range(32)]

@@ -10,14 +10,10 @@ from service.errors.gateway import Draining, NotReady
 from service.http.problems import problem_response, problem_responses
 from service.http.schemas.predict import Health
 from service.process.lifecycle import Lifecycle
-from service.serving.reconciler import Reconciler
-from service.serving.router import Router
 from service.telemetry.prometheus_text import expose
 
 
-def health_routes(
-    reconciler: Reconciler, router: Router, lifecycle: Lifecycle, metrics: CollectorRegistry, reads: Mapping[str, Any]
-) -> APIRouter:
+def health_routes(lifecycle: Lifecycle, metrics: CollectorRegistry, reads: Mapping[str, Any]) -> APIRouter:
     """Return the routes for probes, which are open, and for Prometheus, which is a reader."""
     routes = APIRouter(tags=["health"])
 
@@ -31,13 +27,11 @@ def health_routes(
         """Answer 200 while the default model answers, else 503 with what is waited for, or while the gateway stops."""
         if lifecycle.is_stopping:
             return problem_response(Draining(), request.scope)
-        view = reconciler.view
         try:
-            for model in router.default_models():
-                router.require_answers(model)
+            lifecycle.readiness.require()
         except NotReady as error:
             return problem_response(error, request.scope)
-        return Health(status="ready", reason=view.waiting_for)
+        return Health(status="ready", reason=lifecycle.readiness.waiting_for)
 
     @routes.get("/metrics", response_class=Response, **reads)
     async def scrape(request: Request) -> Response:
