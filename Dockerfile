@@ -17,7 +17,8 @@ RUN apt-get update \
 # the image that mounts it first, so all three have the folder. The home, for the caches that libraries insist on, is the
 # one folder that can be written when the rest is read-only.
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp torchgate \
- && install -d -o torchgate -g torchgate /model_store /verified_archives /runs /state /predictions
+ && install -d -o torchgate -g torchgate /model_store /verified_archives /runs /state /predictions \
+ && install -d -o torchgate -g torchgate -m 700 /run/torchserve
 WORKDIR /app
 ENV PATH=/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \

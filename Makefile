@@ -45,7 +45,8 @@ serve: setup ## everything: train if model_store/ is empty, then TorchServe and 
 	@if [ ! -f "$(TORCHGATE_MODEL_STORE)/manifest.json" ]; then $(MAKE) train-and-archive; fi
 	@run=$$(mktemp -d) && trap 'rm -rf "$$run"' EXIT && trap : INT TERM && \
 	TORCHGATE_WITH_TORCHSERVE=$(if $(filter workers,$(TORCHGATE_BACKEND)),false,true) \
-	$(if $(filter workers,$(TORCHGATE_BACKEND)),,TORCHGATE_VERIFIED_ARCHIVES_DIR="$${TORCHGATE_VERIFIED_ARCHIVES_DIR:-$$run/archives}") \
+	$(if $(filter workers,$(TORCHGATE_BACKEND)),,TORCHGATE_VERIFIED_ARCHIVES_DIR="$${TORCHGATE_VERIFIED_ARCHIVES_DIR:-$$run/archives}" \
+	TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET="$${TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET:-$$run/management/socket}") \
 	TORCHGATE_RUN_DIR="$$run" TORCHGATE_BIN="$(abspath $(BIN))" \
 	$(BIN)/python deploy/tuned_settings.py "$(TORCHGATE_MODEL_STORE)/tuned.env" $(BIN)/python deploy/supervise.py -c deploy/supervisord.conf && \
 	if [ -e "$$run/failed" ]; then exit 1; fi

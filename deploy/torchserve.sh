@@ -3,7 +3,9 @@
 #
 #   TORCHGATE_MODEL_STORE                      folder of the archives (model_store)
 #   TORCHGATE_VERIFIED_ARCHIVES_DIR            folder of the gateway's verified copies; if set, the only model store
-#   TORCHGATE_TORCHSERVE_BIND                  address of all five ports; 0.0.0.0 only inside a private network
+#   TORCHGATE_TORCHSERVE_BIND                  address of all ports but gRPC's for registration, which is on loopback
+#                                              always; 0.0.0.0 only inside a private network
+#   TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET     unix socket for registration, instead of the port
 #   TORCHGATE_TORCHSERVE_REST_PORT             predictions over HTTP
 #   TORCHGATE_TORCHSERVE_MANAGEMENT_PORT       registration over HTTP
 #   TORCHGATE_TORCHSERVE_METRICS_PORT          Prometheus metrics
@@ -79,10 +81,24 @@ address() {
 # TorchServe reads TS_* over its file.
 TS_CONFIG_FILE=$config
 TS_INFERENCE_ADDRESS=$(address inference_address "${TORCHGATE_TORCHSERVE_REST_PORT:-}")
-TS_MANAGEMENT_ADDRESS=$(address management_address "${TORCHGATE_TORCHSERVE_MANAGEMENT_PORT:-}")
+socket=${TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET:-}
+if [ -n "$socket" ]; then
+    folder=$(dirname -- "$socket")
+    [ -d "$folder" ] || (umask 077 && mkdir -p "$folder") ||
+        fail "TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET: cannot make the folder $folder"
+    # TorchServe lets whoever reaches the socket load code: its folder is what keeps others out.
+    [ -O "$folder" ] && [ -n "$(find "$folder" -prune ! -perm /077)" ] ||
+        fail "TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET: others can enter $folder: make it yours, and chmod 700"
+    folder=$(CDPATH='' cd -- "$folder" && pwd)
+    socket=$folder/$(basename -- "$socket")
+    [ ${#socket} -le 107 ] || fail "TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET has more than 107 bytes: $socket"
+    TS_MANAGEMENT_ADDRESS=unix:$socket
+else
+    TS_MANAGEMENT_ADDRESS=$(address management_address "${TORCHGATE_TORCHSERVE_MANAGEMENT_PORT:-}")
+fi
 TS_METRICS_ADDRESS=$(address metrics_address "${TORCHGATE_TORCHSERVE_METRICS_PORT:-}")
 TS_GRPC_INFERENCE_ADDRESS=${bind:-$(property grpc_inference_address)}
-TS_GRPC_MANAGEMENT_ADDRESS=${bind:-$(property grpc_management_address)}
+TS_GRPC_MANAGEMENT_ADDRESS=$(property grpc_management_address)  # nobody needs it, and it cannot be switched off
 TS_GRPC_INFERENCE_PORT=${TORCHGATE_TORCHSERVE_GRPC_PORT:-$(property grpc_inference_port)}
 TS_GRPC_MANAGEMENT_PORT=${TORCHGATE_TORCHSERVE_GRPC_MANAGEMENT_PORT:-$(property grpc_management_port)}
 export TS_CONFIG_FILE TS_INFERENCE_ADDRESS TS_MANAGEMENT_ADDRESS TS_METRICS_ADDRESS
@@ -97,6 +113,8 @@ export TS_GRPC_INFERENCE_ADDRESS TS_GRPC_MANAGEMENT_ADDRESS TS_GRPC_INFERENCE_PO
 import socket, sys
 for each in sys.argv[1:]:
     name, address = each.split()
+    if address.startswith("unix:"):
+        continue
     host, _, port = address.removeprefix("http://").rpartition(":")
     try:
         socket.create_server((host, int(port))).close()
@@ -127,6 +145,7 @@ clean_up() {
         kill -KILL "${pid%/cmdline}" 2>/dev/null || true
     done
     rm -rf "$private"
+    [ -z "$socket" ] || rm -f "$socket"
 }
 trap clean_up EXIT
 

@@ -101,6 +101,19 @@ PYTHON
 }
 eventually 60 'Prometheus has scraped the gateway with both, and TorchServe' scraped
 
+closed() { # closed PORT: nobody on the private network can reach it
+    docker exec "$(container gateway)" python -c 'import socket, sys
+try:
+    socket.create_connection(("torchserve", int(sys.argv[1])), timeout=5)
+except ConnectionRefusedError:
+    sys.exit(0)
+sys.exit(1)' "$1"
+}
+for port in 8081 7071; do
+    closed $port || failed "TorchServe registers archives for the gateway alone: port $port is open"
+done
+passed 'TorchServe registers archives for the gateway alone'
+
 docker exec "$(container gateway)" python -c 'import service.app' || failed 'the gateway image runs'
 if docker exec "$(container gateway)" python -c 'import torch' 2>/dev/null; then
     failed 'the gateway image has no torch'

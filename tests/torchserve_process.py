@@ -64,6 +64,12 @@ class TorchServeProcess:
         return f"http://127.0.0.1:{self.ports['management']}"
 
     @property
+    def management_socket(self) -> Path | None:
+        """The socket that takes the place of the management port, if it was asked for."""
+        path = self.env.get("TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET")
+        return None if path is None else Path(path)
+
+    @property
     def metrics_url(self) -> str:
         return f"http://127.0.0.1:{self.ports['metrics']}"
 
@@ -127,7 +133,8 @@ class TorchServeProcess:
         try:
             httpx.get(f"{self.rest_url}/ping", timeout=5)
             for name in PORTS:
-                socket.create_connection(("127.0.0.1", self.ports[name]), timeout=5).close()
+                if name != "management" or self.management_socket is None:
+                    socket.create_connection(("127.0.0.1", self.ports[name]), timeout=5).close()
         except (httpx.TransportError, OSError):
             return False
         return True

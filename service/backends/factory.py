@@ -23,6 +23,7 @@ def create_backend(settings: Settings, metrics: Metrics) -> tuple[Backend, Model
     host = settings.torchserve_host
     control = TorchServeControl(
         f"http://{host}:{settings.torchserve_management_port}",
+        settings.torchserve_management_socket,
         load_timeout_seconds=settings.load_timeout_seconds,
         response_timeout_seconds=settings.backend_timeout_ms // 1000 + RESPONSE_TIMEOUT_MARGIN_SECONDS,
     )

@@ -1,5 +1,6 @@
 """What runs the models, and where."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -24,6 +25,10 @@ class ModelServerSettings(BaseModel):
     torchserve_grpc_port: int = Field(7070, ge=1, le=65535, description="TorchServe's gRPC inference port.")
     torchserve_rest_port: int = Field(8080, ge=1, le=65535, description="TorchServe's REST inference port.")
     torchserve_management_port: int = Field(8081, ge=1, le=65535, description="TorchServe's management port.")
+    torchserve_management_socket: Path | None = Field(
+        None,
+        description="Unix socket of its management API, instead of host and port; `make serve` and compose set it.",
+    )
     backend_timeout_ms: int = Field(30_000, ge=1, description="Longest wait for the answer to one batch.")
     load_timeout_seconds: float = Field(120, gt=0, description="Longest wait for a version to load and warm up.")
     health_interval_seconds: float = Field(1, gt=0, le=60, description="Pause between two looks at TorchServe.")

@@ -134,10 +134,12 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
         return self.database_url or f"sqlite:///{self.model_store.absolute() / STATE_FILE}"
 
     @property
-    def model_server(self) -> tuple[str, int]:
-        """Return the host and port that name the model server; embedded workers go by their gateway's own port."""
+    def model_server(self) -> tuple[str, int | Path]:
+        """Return host and port, or socket, that name the model server; embedded workers go by their gateway's port."""
         if self.backend == "workers":
             return "localhost", self.port
+        if self.torchserve_management_socket is not None:
+            return "localhost", self.torchserve_management_socket
         return self.torchserve_host, self.torchserve_management_port
 
     @property

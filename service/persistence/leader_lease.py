@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -26,15 +27,20 @@ logger = logging.getLogger(__name__)
 ROLLOUTS = "rollouts"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 LONGEST_NAME = 100
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 RENEW_SECONDS = 1.0
 LEASE_SECONDS = 4.0
 
 
-def model_server_lease(host: str, port: int) -> str:
-    """Return the name of the lease for a model server, by the address of its management API.
+def model_server_lease(host: str, port: int | Path) -> str:
+    """Return the name of the lease for a model server, by the address of its management API: a port or a socket.
 
-    A loopback address means another server on every machine, so the machine's name takes its place.
+    A loopback address means another server on every machine, so the machine's name takes its place. Containers that
+    share a socket have names of their own: there it is the number that the kernel drew when the machine started.
     """
+    if isinstance(port, Path):
+        host = BOOT_ID.read_text().strip() if BOOT_ID.exists() else socket.gethostname()
+        return f"{host}:{port.absolute()}"[-LONGEST_NAME:]
     return f"{socket.gethostname() if host in LOOPBACK else host}:{port}"[-LONGEST_NAME:]
 
 

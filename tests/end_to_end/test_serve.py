@@ -104,7 +104,7 @@ def test_it_answers_and_ctrl_c_leaves_nothing(trained: Trained) -> None:
         answer = httpx.post(f"{url}/predict", content=images.encode(bars(True), "PNG"), timeout=30, trust_env=False)
         assert answer.json()["predictions"][0]["label"] == "horizontal"
         everyone = family(process)
-        assert any(is_java(each) for each in everyone)
+        assert_registration_is_the_gateways_alone(*filter(is_java, everyone))
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does at Ctrl-C
         process.wait(40)
         _, alive = psutil.wait_procs(everyone, timeout=10)
@@ -112,6 +112,13 @@ def test_it_answers_and_ctrl_c_leaves_nothing(trained: Trained) -> None:
         assert "nothing is left in progress" in log.read_text()
         left = [path.name for path in Path(scratch).iterdir() if path != log]
         assert left == []
+
+
+def assert_registration_is_the_gateways_alone(java: psutil.Process) -> None:
+    sockets = {str(each.laddr) for each in java.net_connections("unix")}
+    (path,) = (path for path in sockets if path.endswith("management/socket"))
+    assert Path(path).parent.stat().st_mode & 0o777 == 0o700
+    assert len({each.laddr.port for each in java.net_connections("tcp") if each.status == "LISTEN"}) == 4
 
 
 def test_with_workers_there_is_no_java(trained: Trained) -> None:

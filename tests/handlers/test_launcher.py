@@ -3,7 +3,9 @@
 import re
 import signal
 import socket
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -152,15 +154,51 @@ def listens(host: str, port: int) -> bool:
     return True
 
 
-def test_another_address_holds_for_all_five_ports(store: Path) -> None:
+def test_another_address_holds_for_all_ports_but_grpcs_for_registration(store: Path) -> None:
     server = TorchServeProcess(store, env={"TORCHGATE_TORCHSERVE_BIND": "127.0.0.2"})
+    ports = dict(server.ports)
+    registration = ports.pop("grpc_management")
     try:
         server.launch()
-        wait_until(lambda: all(listens("127.0.0.2", port) for port in server.ports.values()))
-        assert not any(listens("127.0.0.1", port) for port in server.ports.values())
+        wait_until(lambda: all(listens("127.0.0.2", port) for port in ports.values()))
+        wait_until(lambda: listens("127.0.0.1", registration))
+        assert not listens("127.0.0.2", registration)
+        assert not any(listens("127.0.0.1", port) for port in ports.values())
         server.stop()
     finally:
         server.kill()
+        server.remove()
+
+
+@pytest.fixture
+def management() -> Iterator[Path]:
+    """A socket that is not there yet, in a folder that is not either; its name is short."""
+    with tempfile.TemporaryDirectory(prefix="m-") as folder:
+        yield Path(folder) / "management" / "socket"
+
+
+def test_registration_is_behind_a_socket_that_others_cannot_reach(store: Path, management: Path) -> None:
+    with TorchServeProcess(store, env={"TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET": str(management)}) as server:
+        assert management.is_socket()
+        assert management.parent.stat().st_mode & 0o777 == 0o700
+        assert not listens("127.0.0.1", server.ports["management"])
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(management)), base_url="http://torchserve") as client:
+            parameters = {"url": "toy-1.0.mar", "initial_workers": "1", "synchronous": "true"}
+            assert client.post("/models", params=parameters, timeout=60).status_code == 200
+        server.java().kill()
+        assert server.process is not None
+        server.process.wait(20)
+        assert not management.exists()
+
+
+def test_a_folder_that_others_can_enter_is_refused(store: Path, management: Path) -> None:
+    management.parent.mkdir()
+    management.parent.chmod(0o750)
+    server = TorchServeProcess(store, env={"TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET": str(management)})
+    try:
+        with pytest.raises(RuntimeError, match=f"others can enter {management.parent}"):
+            server.start()
+    finally:
         server.remove()
 
 

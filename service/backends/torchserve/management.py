@@ -5,6 +5,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,17 +24,27 @@ class _NotRegistered(BackendUnavailable):
 
 
 class TorchServeControl:
-    """Loads and unloads versions through TorchServe's management API."""
+    """Loads and unloads versions through TorchServe's management API, at a URL or, if given, behind a unix socket."""
 
-    def __init__(self, base_url: str, *, load_timeout_seconds: float, response_timeout_seconds: int) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        socket: Path | None = None,
+        *,
+        load_timeout_seconds: float,
+        response_timeout_seconds: int,
+    ) -> None:
         self._base_url = base_url
+        self._socket = socket
+        self._place = base_url if socket is None else str(socket)
         self._load_timeout_seconds = load_timeout_seconds
         self._response_timeout_seconds = response_timeout_seconds
 
     async def start(self) -> None:
         """Make the client; it connects when the first call needs it."""
         # The environment's proxies are for the outside world, not for a server next door.
-        self._client = httpx.AsyncClient(base_url=self._base_url, trust_env=False)
+        transport = None if self._socket is None else httpx.AsyncHTTPTransport(uds=str(self._socket))
+        self._client = httpx.AsyncClient(base_url=self._base_url, transport=transport, trust_env=False)
 
     async def survey(self) -> Mapping[Target, VersionStatus]:
         """Return every registered version of every model with the state of its workers and its queue."""
@@ -124,7 +135,7 @@ class TorchServeControl:
         except httpx.TimeoutException as error:
             raise BackendTimeout(round(timeout * 1000)) from error
         except httpx.TransportError as error:
-            raise BackendUnavailable(f"TorchServe at {self._base_url}: {error or type(error).__name__}") from error
+            raise BackendUnavailable(f"TorchServe at {self._place}: {error or type(error).__name__}") from error
         if response.is_error:
             text = " ".join(response.text.split())[:300]
             if response.status_code == 404:
