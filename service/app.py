@@ -53,6 +53,7 @@ from service.persistence.registry import Registry
 from service.persistence.rollout_store import RolloutStore
 from service.persistence.shared_secret import shared_secret
 from service.persistence.state_store import StateStore
+from service.persistence.upkeep.retention import Retention
 from service.process.lifecycle import Lifecycle
 from service.serving.readiness import Readiness
 from service.serving.reconciler import Reconciler
@@ -103,13 +104,16 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     router = Router(reconciler, registry, settings.default_model)
     shadows = Shadows(reconciler, registry, metrics, settings.deadline_ms)
     tracing = _create_tracing(settings, metrics, gateway_name)
-    rollout_controller = RolloutController(reconciler, registry, shadows, rollout_store, Lease(database, gateway_name))
+    rollout_lease = Lease(database, gateway_name)
+    rollout_controller = RolloutController(reconciler, registry, shadows, rollout_store, rollout_lease)
+    retention = Retention(database, rollout_lease, settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         tracing.start()
         await reconciler.start()
         await rollout_controller.start()
+        await retention.start()
         prediction_log.start()
         clients.start()
         try:
@@ -117,6 +121,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
                 yield
         finally:
             await clients.close()
+            await retention.close()
             await rollout_controller.close()
             # The server has waited drain_seconds; refuse the rest, first bodies, then batches.
             predict.close()

@@ -18,3 +18,14 @@ class StateSettings(BaseModel):
         0.5, gt=0, le=60, description="Pause between two looks for changes of other gateways."
     )
     feedback_seconds: float = Field(604_800, gt=0, description="Age up to which answers take feedback.")
+    feedback_retention_days: int = Field(
+        90,
+        ge=1,
+        description="Age from which feedback is deleted, once its answer takes no more.",
+    )
+    event_retention_days: int = Field(
+        400, ge=1, description="Age from which events are deleted; the newest 1,000 stay whatever their age."
+    )
+    event_retention_rows: int = Field(
+        1_000_000, ge=1000, description="Most events that are kept, of all models together; the oldest go first."
+    )

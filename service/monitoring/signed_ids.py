@@ -77,11 +77,14 @@ class PredictionIds:
         # fromhex() accepts spaces and capitals. They would give one answer many ids.
         if text != signed.hex() or not hmac.compare_digest(signature, self._signature(payload)):
             raise PredictionIdInvalid
-        model, version, packed = payload[HEAD_BYTES:].split(b"\0", 2)
+        mark = payload[HEAD_BYTES - 1 : HEAD_BYTES]
+        # Older releases put the version's name where the mark is: no name begins with one.
+        names = payload[HEAD_BYTES if mark in {NAMED, DEALT} else HEAD_BYTES - 1 :]
+        model, version, packed = names.split(b"\0", 2)
         indices = struct.unpack(f">{len(packed) // 2}H", packed)
         classes = [None if index == NO_CLASS else index for index in indices]
         target, issued_at = Target(model.decode(), version.decode()), int.from_bytes(payload[:TIME_BYTES])
-        return PredictionId(target, issued_at, payload[HEAD_BYTES - 1 : HEAD_BYTES] == DEALT, classes)
+        return PredictionId(target, issued_at, mark == DEALT, classes)
 
     def _signature(self, payload: bytes) -> bytes:
         signer = self._signer.copy()  # cheaper than to hash the key each time

@@ -1,1 +1,1 @@
-"""What an operator does to the state's database: back it up and restore it."""
+"""Upkeep of the state's database: backups, restores, and the end of old rows."""
