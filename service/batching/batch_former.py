@@ -101,9 +101,9 @@ class BatchFormer:
 
     @property
     def has_full_batch(self) -> bool:
-        """Return whether the next batch could not be larger if it were formed later."""
+        """Return whether the next batch could not be larger if it were formed later, and would hold up nobody else."""
         num_waiting = self._queue.num_items
-        return num_waiting >= self.limit_for(num_waiting)
+        return num_waiting >= self.limit_for(num_waiting) and not self._num_beside_greedy()
 
     def objective_limit(self) -> int:
         """Return the largest batch that meets the latency objective.
@@ -125,14 +125,15 @@ class BatchFormer:
         if not model.is_known:
             return self._limits.max_batch_size
         limit = self.objective_limit()
-        if num_waiting > limit:
-            # In a long queue, longer batches hurt less than the throughput that short ones cost. The queue of one
-            # caller is not long for another one, whose turn comes soon.
-            num_before = self._queue.num_before_newcomer(num_waiting)
-            limit = max(limit, model.max_items(SHARE_OF_WAIT * model.seconds(num_before) / num_workers))
+        worthwhile = MIN_COST_RATIO * (model.fixed_seconds + PREFETCH_SECONDS) / model.per_item_seconds
+        if num_waiting > worthwhile and (num_callers := self._num_beside_greedy()):
+            # Others come next, however much one caller has: they must not wait for long batches that are all its own.
+            share = math.ceil(num_callers / num_workers)  # of one turn of each
+            return min(limit, max(math.ceil(worthwhile), share), self._limits.max_batch_size)
+        if num_waiting > limit:  # in a long queue, longer batches hurt less than the throughput that short ones cost
+            limit = max(limit, model.max_items(SHARE_OF_WAIT * model.seconds(num_waiting) / num_workers))
         # A batch holds at most half of a worker's share of the load, so that a second one is ready when it ends.
         load = max(self._in_flight.peak_load, num_waiting + self._in_flight.num_items) / (2 * num_workers)
-        worthwhile = MIN_COST_RATIO * (model.fixed_seconds + PREFETCH_SECONDS) / model.per_item_seconds
         by_load = ROUND * math.ceil(max(load, worthwhile) / ROUND)
         return min(limit, by_load, self._limits.max_batch_size)
 
@@ -181,6 +182,9 @@ class BatchFormer:
         retried = [item for batch in self.retries for item in batch.items]
         self.retries.clear()
         return [*self._queue.clear(), *retried]
+
+    def _num_beside_greedy(self) -> int:
+        return self._queue.num_beside_greedy() if self._queue.num_callers > 1 else 0
 
     def _plan(self, seconds_left: float) -> tuple[int, int, CloseReason]:
         """Return the next batch's size, the limit then, and why the size is no larger.

@@ -2,7 +2,7 @@
 
 The turns are a deficit round robin (Shreedhar and Varghese 1995). Each caller has a lane, in which its most urgent item
 goes first. A turn is worth as many items as the caller's share, and what a share of 1.5 leaves over counts in the next
-one. A caller that had nothing here begins at the end of the round, so it waits at most one turn of each of the others.
+one. A caller that had nothing here goes first, for one turn: who asks for little waits for nobody who asks for much.
 """
 
 import math
@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from service.batching.request import InferenceRequest, Item
 from service.domain.caller import GATEWAY, Caller
 
-# After items of two callers came in a row, the queue counts as shared for this long.
-SHARED_SECONDS = 5.0
+WINDOW_SECONDS = 5.0  # who called in the last two of these has called of late
+MOST_NEW_TURNS = 64  # in a row, before the ring goes on
+MOST_EMPTY_LANES = 1024
+MOST_COMPARED = 256  # lanes, when the longest is looked for
+DOMINANCE = 1.5  # times what each caller would have if all had as many items waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,72 +56,94 @@ class Lane:
 
 
 class Turns:
-    """The lanes of all callers that wait; the first of `ring` has its turn, and has credit for at least one item.
+    """The lanes of all callers that wait. There is always one; one that is alone may be empty, and counts no turns.
 
-    There is always a lane. One that is alone may be empty, so that a caller alone neither comes nor goes.
+    A caller that had nothing here has one turn before the ring, whose callers wait for more than a turn. Then its lane
+    joins the end of the ring. It stays there until its turn comes, even if it is empty: so nobody goes first twice
+    before the ring has gone on (as in FQ-CoDel, RFC 8290).
     """
 
     def __init__(self) -> None:
-        lane = Lane(GATEWAY)
-        self.ring = deque([lane])
-        self._lanes = {lane.caller: lane}
+        self.first = Lane(GATEWAY)  # whose turn it is; empty only if it is alone
+        self.by_caller = {self.first.caller: self.first}
+        self._new: deque[Lane] = deque()  # none of them is empty
+        self._ring = deque([self.first])
+        self._num_new_turns = 0  # since the ring went on
+        self._purge_at = MOST_EMPTY_LANES
 
     def push(self, items: Sequence[Item]) -> None:
         """Insert the items of one request into its caller's lane; they stay together."""
         request = items[0].request
-        lane = self._lanes.get(request.caller) or self._join(request.caller)
+        lane = self.by_caller.get(request.caller) or self._join(request.caller)
         place = lane.place(request)
         lane.items[place:place] = reversed(items)
 
     def end_turn(self) -> None:
         """Count an item that the first of several lanes gave, and go on to the next lane if its turn is over."""
-        lane = self.ring[0]
+        lane = self.first
         lane.credit -= 1
-        if not lane.items:
-            self._leave(lane)
-        elif lane.credit < 1:
-            self.ring.rotate(-1)
-            self._begin_turn()
+        if lane.items and lane.credit >= 1:
+            return
+        if self._new and lane is self._new[0]:
+            self._ring.append(self._new.popleft())
+            self._num_new_turns += 1
+        else:
+            self._num_new_turns = 0
+            if lane.items:
+                self._ring.rotate(-1)
+        self._choose()
 
     def keep(self, is_kept: Callable[[Item], bool]) -> None:
         """Remove all items but those."""
-        for lane in list(self.ring):
+        for lane in self.by_caller.values():
             lane.items = [item for item in lane.items if is_kept(item)]
-            if not lane.items and len(self.ring) > 1:
-                self._leave(lane)
+        self._ring.extend(lane for lane in self._new if not lane.items)
+        self._new = deque(lane for lane in self._new if lane.items)
+        self._choose()
 
     def num_before(self, request: InferenceRequest) -> int:
         """Return how many items of others, and of its caller, should go before the last item of `request`."""
-        own = self._lanes.get(request.caller)
+        own = self.by_caller.get(request.caller)
         num_own = 0 if own is None else len(own.items) - own.place(request)
-        if len(self.ring) == 1 and own is not None:
+        if len(self.by_caller) == 1 and own is not None:
             return num_own
         num_turns = (num_own + request.num_items) / request.caller.share
-        others = [lane for lane in self.ring if lane is not own]
+        goes_first = num_turns <= 1 and (own is None or own in self._new)
+        lanes = self._new if goes_first else self.by_caller.values()
+        others = [lane for lane in lanes if lane is not own]
         return num_own + sum([min(len(lane.items), math.ceil(num_turns * lane.caller.share)) for lane in others])
 
     def _join(self, caller: Caller) -> Lane:
-        first = self.ring[0]
-        if not first.items:
-            del self._lanes[first.caller]
-            self.ring.clear()
-        elif len(self.ring) == 1:  # nobody counted turns while there was one
-            first.credit = first.caller.share
-        lane = self._lanes[caller] = Lane(caller)
-        self.ring.append(lane)
+        lane = Lane(caller)
+        if len(self.by_caller) == 1:
+            self._new.clear()
+            self._ring = deque([self.first])
+            self.first.credit = 0.0  # its turn has not begun: nobody counted
+            if not self.first.items:
+                self._ring = deque([lane])
+                self.by_caller = {caller: lane}
+                self.first = lane
+                return lane
+        elif len(self.by_caller) >= self._purge_at:
+            self._ring = deque(lane for lane in self._ring if lane.items or lane is self.first)
+            self.by_caller = {lane.caller: lane for lane in (*self._ring, *self._new)}
+            self._purge_at = len(self.by_caller) + MOST_EMPTY_LANES
+        lane.credit = caller.share
+        self.by_caller[caller] = lane
+        self._new.append(lane)
+        self._choose()
         return lane
 
-    def _leave(self, lane: Lane) -> None:
-        del self._lanes[lane.caller]
-        if lane is not self.ring[0]:
-            self.ring.remove(lane)
+    def _choose(self) -> None:
+        """Set whose turn it is."""
+        if self._new and self._num_new_turns < MOST_NEW_TURNS:
+            self.first = self._new[0]
             return
-        self.ring.popleft()
-        self._begin_turn()
-
-    def _begin_turn(self) -> None:
-        lane = self.ring[0]
-        lane.credit += lane.caller.share
+        while self._ring and not self._ring[0].items and len(self.by_caller) > 1:
+            del self.by_caller[self._ring.popleft().caller]
+        self.first = self._ring[0] if self._ring else self._new[0]
+        if self.first.credit < 1:
+            self.first.credit += self.first.caller.share
 
 
 class ItemQueue:
@@ -130,8 +155,10 @@ class ItemQueue:
         self.num_items = 0
         self.num_bytes = 0
         self._last_caller: Caller | None = None
-        self._is_shared = False
-        self._shared_at = 0.0  # when an item's caller was last another one than the item's before
+        self._callers: set[Caller] = set()  # of the present window
+        self._callers_before: set[Caller] = set()  # of the last one
+        self._window_end = 0.0
+        self.num_callers = 1  # of late
 
     def has_room(self, num_items: int, num_bytes: int) -> bool:
         """Return whether the queue can take so much more."""
@@ -144,42 +171,42 @@ class ItemQueue:
         """Return how many items should leave before the last item of `request` does, its own left out."""
         if request.priority == "normal":
             return self._normal.num_before(request)
-        return sum(len(lane.items) for lane in self._normal.ring) + self._low.num_before(request)
+        return sum(len(lane.items) for lane in self._normal.by_caller.values()) + self._low.num_before(request)
 
-    def num_before_newcomer(self, num_waiting: int) -> int:
-        """Return how many of `num_waiting` items a caller who has nothing here yet would wait for."""
-        return min(num_waiting, max(len(self._normal.ring), len(self._low.ring))) if self._is_shared else num_waiting
+    def num_beside_greedy(self) -> int:
+        """Return how many callers wait if one has far more here than the others who called of late; otherwise 0."""
+        if len(self._normal.by_caller) + len(self._low.by_caller) > MOST_COMPARED:
+            return 0
+        lengths = [len(lane.items) for lane in self.lanes if lane.items]
+        is_dominated = max(lengths, default=0) * self.num_callers > DOMINANCE * self.num_items
+        return len(lengths) if is_dominated and self.num_callers > 1 else 0
 
     def push(self, items: Sequence[Item], num_bytes: int) -> None:
         """Insert the items of one request, `num_bytes` in total, at their place; they stay together."""
         request, now = items[0].request, items[0].queued_at
-        if request.caller is not self._last_caller:
-            self._is_shared, self._shared_at = self._last_caller is not None, now
-            self._last_caller = request.caller
-        elif self._is_shared and now - self._shared_at > SHARED_SECONDS:
-            self._is_shared = False
+        if request.caller is not self._last_caller or now > self._window_end:
+            self._note_caller(request.caller, now)
         (self._normal if request.priority == "normal" else self._low).push(items)
         self.num_items += len(items)
         self.num_bytes += num_bytes
 
     def head(self) -> Item:
         """Return the item that `pop` would return; there must be one."""
-        return (self._normal.ring[0].items or self._low.ring[0].items)[-1]
+        return (self._normal.first.items or self._low.first.items)[-1]
 
     def pop(self) -> Item:
         """Remove and return the item whose turn it is."""
-        turns = self._normal if self._normal.ring[0].items else self._low
-        item = turns.ring[0].items.pop()
+        turns = self._normal if self._normal.first.items else self._low
+        item = turns.first.items.pop()
         self.num_items -= 1
         self.num_bytes -= len(item.payload)
-        if len(turns.ring) > 1:
+        if len(turns.by_caller) > 1:
             turns.end_turn()
         return item
 
     def drop(self) -> Item:
         """Remove and return the head; its caller's turn goes on."""
-        turns = self._normal if self._normal.ring[0].items else self._low
-        turns.ring[0].credit += 1
+        (self._normal if self._normal.first.items else self._low).first.credit += 1
         return self.pop()
 
     def drop_unwanted(self, now: float) -> None:
@@ -188,8 +215,8 @@ class ItemQueue:
 
     @property
     def lanes(self) -> Sequence[Lane]:
-        """Return the lanes of all callers, low priority first; one that is alone may be empty."""
-        return (*self._low.ring, *self._normal.ring)
+        """Return the lanes of all callers, low priority first; some may be empty."""
+        return (*self._low.by_caller.values(), *self._normal.by_caller.values())
 
     def remove(self, requests: Collection[InferenceRequest]) -> None:
         """Remove the items of these requests."""
@@ -210,6 +237,15 @@ class ItemQueue:
         """Yield every item; of each caller the least urgent first."""
         for lane in self.lanes:
             yield from lane.items
+
+    def _note_caller(self, caller: Caller, now: float) -> None:
+        self._last_caller = caller
+        if now > self._window_end:
+            self._window_end = now + WINDOW_SECONDS
+            self._callers_before, self._callers = self._callers, set()
+        if caller not in self._callers:
+            self._callers.add(caller)
+            self.num_callers = len(self._callers | self._callers_before)
 
     def _keep(self, is_kept: Callable[[Item], bool]) -> None:
         self._low.keep(is_kept)

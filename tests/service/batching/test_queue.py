@@ -1,7 +1,9 @@
 """The order and the bounds of the queue."""
 
+import pytest
+
 from service.batching.over_share import over_share
-from service.batching.queue import ItemQueue
+from service.batching.queue import MOST_EMPTY_LANES, MOST_NEW_TURNS, ItemQueue
 from service.batching.request import InferenceRequest, Item
 from service.domain.backend import Priority
 from service.domain.caller import GATEWAY, Caller
@@ -12,10 +14,15 @@ SMALL = limits(max_queue_items=10, max_queue_bytes=1000)
 
 
 def push(
-    queue: ItemQueue, num_items: int, deadline: float, priority: Priority = "normal", caller: Caller = GATEWAY
+    queue: ItemQueue,
+    num_items: int,
+    deadline: float,
+    priority: Priority = "normal",
+    caller: Caller = GATEWAY,
+    now: float = 0.0,
 ) -> InferenceRequest:
     request = InferenceRequest(num_items, 1, deadline, lambda: None, priority, caller=caller)
-    queue.push([Item(b"12345", request, i, 0.0) for i in range(num_items)], 5 * num_items)
+    queue.push([Item(b"12345", request, i, now) for i in range(num_items)], 5 * num_items)
     return request
 
 
@@ -56,7 +63,7 @@ def test_callers_take_turns_that_are_worth_their_shares() -> None:
     push(queue, 20, 1.0, caller=greedy)  # the earliest deadlines, and the first to come
     push(queue, 20, 9.0, caller=heavy)
     push(queue, 2, 9.0, caller=light)
-    assert "".join(queue.pop().request.caller.name[0] for _ in range(16)) == "ghhlghhhlghhghhh"
+    assert "".join(queue.pop().request.caller.name[0] for _ in range(16)) == "hhlghhhlghhghhhg"
     push(queue, 1, 0.5, "low", caller=light)
     push(queue, 1, 9.0, caller=light)
     rest = [queue.pop().request for _ in range(28)]
@@ -65,18 +72,35 @@ def test_callers_take_turns_that_are_worth_their_shares() -> None:
     assert queue.num_items == 0
 
 
-def test_a_newcomer_waits_for_one_turn_of_each_of_the_others() -> None:
+def test_a_newcomer_waits_for_newcomers_alone_unless_it_has_much() -> None:
     queue = ItemQueue(ROOMY)
     greedy, heavy, light = Caller("greedy"), Caller("heavy", share=3), Caller("light")
     push(queue, 40, 1.0, caller=greedy)
-    assert queue.num_before_newcomer(40) == 40, "nobody else has asked of late"
     push(queue, 40, 1.0, caller=heavy)
-    assert queue.num_before_newcomer(80) == 2
-    assert queue.num_before(InferenceRequest(1, 1, 5.0, lambda: None, caller=light)) == 1 + 3
+    assert queue.num_before(InferenceRequest(1, 1, 5.0, lambda: None, caller=light)) == 3
     assert queue.num_before(InferenceRequest(4, 1, 5.0, lambda: None, caller=light)) == 4 + 12
     assert queue.num_before(InferenceRequest(4, 1, 5.0, lambda: None, "low", caller=light)) == 80
     assert queue.num_before(InferenceRequest(1, 1, 0.5, lambda: None, caller=greedy)) == 3
     assert queue.num_before(InferenceRequest(1, 1, 5.0, lambda: None, caller=greedy)) == 40 + 40
+
+
+def test_a_queue_is_dominated_while_one_caller_has_far_more_than_others_who_called_of_late() -> None:
+    queue = ItemQueue(ROOMY)
+    greedy, light = Caller("greedy"), Caller("light")
+    assert not queue.num_beside_greedy()
+    push(queue, 40, 1.0, caller=greedy)
+    assert not queue.num_beside_greedy(), "nobody else has called"
+    push(queue, 1, 1.0, caller=light, now=1.0)
+    assert queue.num_beside_greedy()
+    assert [queue.pop().request.caller.name for _ in range(2)] == ["light", "greedy"]
+    assert queue.num_beside_greedy(), "the other one may call again"
+    push(queue, 20, 1.0, caller=light, now=2.0)
+    assert not queue.num_beside_greedy()
+    queue.clear()
+    push(queue, 1, 1.0, caller=greedy, now=8.0)
+    assert queue.num_beside_greedy()
+    push(queue, 1, 1.0, caller=greedy, now=14.0)
+    assert not queue.num_beside_greedy(), "that was long ago"
 
 
 def test_what_is_dropped_costs_no_turn() -> None:
@@ -84,8 +108,8 @@ def test_what_is_dropped_costs_no_turn() -> None:
     one, other = Caller("one"), Caller("other")
     push(queue, 4, 1.0, caller=one)
     push(queue, 4, 1.0, caller=other)
-    assert queue.drop().request.caller is one
-    assert [queue.pop().request.caller.name for _ in range(3)] == ["one", "other", "one"]
+    assert queue.drop().request.caller is other
+    assert [queue.pop().request.caller.name for _ in range(4)] == ["other", "one", "other", "one"]
 
 
 def test_who_has_most_of_a_full_queue_makes_room_for_who_has_less() -> None:
@@ -114,3 +138,33 @@ def test_a_full_queue_of_one_caller_is_full_and_so_is_one_in_which_all_have_thei
     newcomer_share = Caller("big", share=2)
     assert over_share(queue.lanes, SMALL, newcomer_share, 1, 1) == ([next(iter(queue)).request], False)
     assert over_share(queue.lanes, SMALL, greedy, 1, 1)[0] == ()
+
+
+def test_who_asks_for_little_goes_first_but_not_twice_before_who_waits_has_had_a_turn() -> None:
+    queue = ItemQueue(ROOMY)
+    greedy, light = Caller("greedy"), Caller("light")
+    push(queue, 20, 1.0, caller=greedy)
+    served = []
+    for _ in range(4):  # it asks again as soon as it is served, and so never has more than one here
+        push(queue, 1, 9.0, caller=light)
+        served += [queue.pop().request.caller.name for _ in range(2)]
+    assert served == ["light", "greedy"] * 4
+    push(queue, 1, 9.0, caller=light)
+    assert queue.pop().request.caller is light
+    push(queue, 1, 9.0, caller=light)
+    assert [queue.pop().request.caller.name for _ in range(3)] == ["greedy", "light", "greedy"]
+
+
+def test_new_callers_without_end_stop_nobody_and_leave_nothing_behind() -> None:
+    queue = ItemQueue(ROOMY)
+    greedy = Caller("greedy")
+    push(queue, 90, 1.0, caller=greedy)
+    num_served = 0
+    for number in range(20 * MOST_NEW_TURNS):
+        push(queue, 1, 9.0, caller=Caller(str(number)))
+        num_served += queue.pop().request.caller is greedy
+    assert num_served == pytest.approx(20, abs=2)
+    for number in range(3 * MOST_EMPTY_LANES):
+        push(queue, 1, 9.0, caller=Caller(str(number)))
+        queue.pop()
+    assert len(queue.lanes) <= 2 * MOST_EMPTY_LANES
