@@ -24,6 +24,7 @@ NUM_TURNS = 20  # of the thread without one of the loop
 EXIT_STATUS = 70  # EX_SOFTWARE of sysexits.h
 CPU_FACTOR = 2  # threads beside the loop use CPU time, too
 LAST_WORDS_SECONDS = 10
+STDERR = 2  # the real one: who captures sys.stderr may have no descriptor
 
 
 class Watchdog:
@@ -42,11 +43,11 @@ class Watchdog:
 
     async def __aenter__(self) -> Self:
         if not faulthandler.is_enabled():
-            faulthandler.enable()  # a supervisor's SIGABRT shows the stacks, too
+            faulthandler.enable(STDERR)  # a supervisor's SIGABRT shows the stacks, too
         self._task = asyncio.get_running_loop().create_task(self._turn())
         if self._seconds:
             # Its action is chained: the process ends by this signal once the stacks are written.
-            faulthandler.register(signal.SIGVTALRM, all_threads=True, chain=True)
+            faulthandler.register(signal.SIGVTALRM, STDERR, all_threads=True, chain=True)
             self._thread.start()
         return self
 
@@ -87,5 +88,5 @@ class Watchdog:
             "stack of every thread follows",
             self._seconds,
         )
-        faulthandler.dump_traceback(all_threads=True)
+        faulthandler.dump_traceback(STDERR, all_threads=True)
         os._exit(EXIT_STATUS)
