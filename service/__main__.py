@@ -9,6 +9,7 @@ from pydantic import SecretStr, ValidationError
 
 from service.cli.commands import add_verbs, run
 from service.cli.state import add_state_verbs
+from service.cli.verbs import add_common_options, common_options
 from service.config.environment import env_name
 from service.config.settings import SECRETS, Settings, explain
 from service.config.token_file import NoTokenFolder, TokenFile, own_token
@@ -24,6 +25,7 @@ from service.telemetry.access_log import configure_logging
 def main() -> None:
     """Run the command line; a wrong setting or a taken port ends it with status 2 and one line per fault."""
     parser = argparse.ArgumentParser(prog="torchgate", description="A gateway for image classifiers on TorchServe.")
+    add_common_options(parser)
     verbs = parser.add_subparsers(dest="verb", required=True)
     serving = verbs.add_parser("serve", help="run the gateway until SIGTERM or Ctrl-C")
     serving.add_argument(
@@ -40,6 +42,8 @@ def main() -> None:
     verb = options.verb
     if "call" in options:
         sys.exit(run(options))
+    if given := common_options(options):
+        parser.error(f"--{next(iter(given))} is for the verbs that ask a running gateway, not for {options.verb}")
     try:
         require_known(os.environ)
         settings = Settings()

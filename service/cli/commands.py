@@ -13,7 +13,7 @@ from service.cli.profiles import add_profile_verb
 from service.cli.rollouts import add_rollout_verbs
 from service.cli.tables import events_table, models_table, shadows_table, traffic_table
 from service.cli.token import find_token, shown_token
-from service.cli.verbs import add_group, add_verb, finite
+from service.cli.verbs import add_group, add_verb, complete, finite
 
 
 def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -74,6 +74,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 def run(options: argparse.Namespace) -> int:
     """Call the gateway and print what it answers; return the exit status."""
+    complete(options)
     try:
         with closing(Gateway(options.url, find_token(options.url), options.reason)) as gateway:
             answer = options.call(gateway, options)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from service.cli.gateway import Gateway
+from service.cli.gateway import CallFailed, Gateway
 from service.cli.tables import rollout_table, rollouts_table
 from service.cli.verbs import add_verb, finite
 
@@ -65,8 +65,12 @@ def _move(gateway: Gateway, options: argparse.Namespace, name: str) -> Any:
 
 
 def _number(gateway: Gateway, options: argparse.Namespace) -> str:
-    """Return the number that was given, or the last one's; the gateway says if there is none."""
+    """Return the number that was given, or the last one's; raises CallFailed if there is none."""
     if options.rollout is not None:
         return str(options.rollout)
     rollouts = _list(gateway, options)
-    return str(rollouts[0]["id"]) if rollouts else "0"
+    if not rollouts:
+        raise CallFailed(
+            f"{options.model} has had no rollout yet; begin one: torchgate rollout start {options.model} VERSION"
+        )
+    return str(rollouts[0]["id"])

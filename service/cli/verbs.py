@@ -4,17 +4,39 @@ import argparse
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from service.cli.gateway import Gateway
 
 URL_VARIABLE = "TORCHGATE_URL"
 DEFAULT_URL = "http://127.0.0.1:8000"
+DEFAULTS = {"url": DEFAULT_URL, "json": False, "reason": ""}
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of all operator's verbs; one that is not given leaves what an earlier parser found."""
+    add = partial(parser.add_argument, default=argparse.SUPPRESS)
+    add("--url", help=f"the gateway ({URL_VARIABLE}, now {_url()})")
+    add("--json", action="store_true", help="print the API's own answer, for programs")
+    add("--reason", help="why, for the event log")
+
+
+def common_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return those that were given, anywhere on the command line."""
+    return {name: value for name, value in vars(options).items() if name in DEFAULTS}
+
+
+def complete(options: argparse.Namespace) -> None:
+    """Set those that were not given."""
+    for name, value in {**DEFAULTS, "url": _url()}.items():
+        vars(options).setdefault(name, value)
 
 
 def add_group(verbs: Any, name: str, help_text: str) -> Any:
     """Add a group of verbs, such as `models`."""
     parser = verbs.add_parser(name, help=help_text, description=f"{help_text}; see `torchgate token`")
+    add_common_options(parser)
     return parser.add_subparsers(dest="subverb", required=True)
 
 
@@ -27,15 +49,16 @@ def add_verb(
     *names: str,
 ) -> argparse.ArgumentParser:
     """Add a verb that takes `names`, calls the gateway with `call`, and prints the answer as `show` returns it."""
-    url = os.environ.get(URL_VARIABLE, DEFAULT_URL)
     parser: argparse.ArgumentParser = group.add_parser(name, help=help_text)
-    parser.add_argument("--url", default=url, help=f"the gateway ({URL_VARIABLE}, now {url})")
-    parser.add_argument("--json", action="store_true", help="print the API's own answer, for programs")
-    parser.add_argument("--reason", default="", help="why, for the event log")
+    add_common_options(parser)
     parser.set_defaults(call=call, show=show)
     for each in names:
         parser.add_argument(each)
     return parser
+
+
+def _url() -> str:
+    return os.environ.get(URL_VARIABLE, DEFAULT_URL)
 
 
 def finite(text: str) -> float:

@@ -1,5 +1,6 @@
 """The wanted state of a model: its versions, traffic, labels and rollouts; and the events that changed it."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -68,7 +69,9 @@ class ModelState:
         return replace(self, policy=self.policy.reweighed({version: 100}), earlier=earlier)
 
     def rolled(self, rollout: Rollout) -> "ModelState":
-        """Return the state with a rollout added or replaced, and its traffic."""
+        """Return the state with a rollout added or replaced, and its traffic; a rollout that ends is given the time."""
+        if not rollout.is_active and not rollout.ended:
+            rollout = replace(rollout, ended=time.time())
         others = (each for each in self.rollouts if each.id != rollout.id)
         assert self.policy is not None
         if rollout.state in {"rolled_back", "aborted"}:

@@ -42,6 +42,7 @@ class Rollout:
     step: int = 0
     started: float = 0.0  # seconds since 1970
     reason: str = ""  # why it ended
+    ended: float = 0.0  # seconds since 1970; 0 while it may still change the traffic
 
     @property
     def is_active(self) -> bool:

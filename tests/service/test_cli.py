@@ -5,6 +5,7 @@ import asyncio
 import gzip
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from service.cli.commands import add_verbs
 from service.cli.gateway import Gateway
 from tests.fake_backend import make_profile, make_trace
 from tests.gateway import Rig, running_gateway
+from tests.torchserve_process import ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -86,6 +88,38 @@ async def test_what_goes_wrong_is_one_line_and_a_status(tmp_path: Path) -> None:
         assert "parameter_invalid" in await torchgate(rig, "rollout", "start", "digits", "1.0", "--steps", "", status=1)
         odd = await torchgate(rig, "traffic", "rollback", "digits", status=1, TORCHGATE_ADMIN_TOKEN="wr\u00f6ng-horse")
         assert "credentials_wrong" in odd
+
+
+async def test_options_stand_before_or_after_the_verb(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, VERSIONS[:1], admin_token=TOKEN) as rig:
+        after = await torchgate(rig, "models", "list", "--json")
+        for arguments in (("--json", "models", "list"), ("models", "--json", "list")):
+            assert json.loads(await torchgate(rig, *arguments)) == json.loads(after)
+        where = ("--url", rig.url, "--reason", "by hand", "labels", "set", "digits", "canary", "1.0")
+        await torchgate(rig, *where, TORCHGATE_URL="http://127.0.0.1:9")
+        assert "by hand" in await torchgate(rig, "events", "digits")
+        assert "not for settings" in await torchgate(rig, "--json", "settings", status=2)
+
+
+async def test_without_a_rollout_it_says_how_to_begin_one(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, VERSIONS[:1], admin_token=TOKEN) as rig:
+        for verb in ("show", "abort"):
+            told = await torchgate(rig, "rollout", verb, "digits", status=1)
+            assert told == (
+                "torchgate: digits has had no rollout yet; begin one: torchgate rollout start digits VERSION\n"
+            )
+
+
+async def test_the_readmes_example_works_as_pasted(tmp_path: Path) -> None:
+    versions = tuple(("digits", "1.0", variant) for variant in ("fp32", "int8-dynamic", "int8-static"))
+    section = (ROOT / "README.md").read_text().split("\n## Versions and traffic\n")[1].split("```sh\n")[1]
+    lines = [shlex.split(line, comments=True) for line in section.split("```")[0].splitlines()]
+    commands = [line[1:] for line in lines if line[0] == "torchgate"]
+    assert len(commands) > 5
+    async with running_gateway(tmp_path, versions, admin_token=TOKEN) as rig:
+        await rig.until_every_version_is_ready()
+        for command in commands:
+            await torchgate(rig, *command)
 
 
 async def test_a_profile_is_a_table_and_a_file(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from service.telemetry.metrics import Metrics
 
 # Quantiles of a single second would be too restless to read.
 WINDOW_SECONDS = 10.0
+SHOW_ENDED_SECONDS = 3600.0
 
 
 @dataclass
@@ -82,7 +83,9 @@ class StatusCollector:
             "rejected": per_second(reading.rejected, seconds, first.rejected),
             "versions": versions,
             "rollouts": [
-                _rollout_status(name, state.rollout) for name, state in self._registry.models.items() if state.rollout
+                _rollout_status(name, state.rollouts[-1])
+                for name, state in self._registry.models.items()
+                if state.rollouts and _is_shown(state.rollouts[-1])
             ],
         }
         point = {
@@ -172,6 +175,11 @@ def _version_status(
     }
 
 
+def _is_shown(rollout: Rollout) -> bool:
+    """Return whether a model's last rollout is active or has ended of late, so that its end is not missed."""
+    return rollout.is_active or time.time() - rollout.ended < SHOW_ENDED_SECONDS
+
+
 def _rollout_status(model: str, rollout: Rollout) -> dict[str, Any]:
     return {
         "model": model,
@@ -181,6 +189,7 @@ def _rollout_status(model: str, rollout: Rollout) -> dict[str, Any]:
         "state": rollout.state,
         "step": rollout.step,
         "steps": rollout.spec.steps,
+        "reason": rollout.reason,
     }
 
 

@@ -149,8 +149,8 @@ function showSplit(versions, points, time) {
 }
 
 function showRollouts(rollouts) {
-  byId("rollouts").replaceChildren(...rollouts.map(({ id, model, stable, version, state, step, steps }) => {
-    const text = make("p", {}, `Rollout ${id} of ${model}: `, make("b", {}, stable), " → ", make("b", {}, version), `, ${state}`);
+  byId("rollouts").replaceChildren(...rollouts.map(({ id, model, stable, version, state, step, steps, reason }) => {
+    const text = make("p", {}, `Rollout ${id} of ${model}: `, make("b", {}, stable), " → ", make("b", {}, version), `, ${state.replace("_", " ")}${reason ? `: ${reason}` : ""}`);
     return make("article", { class: "panel rollout" }, text, make("ol", { class: "steps", "aria-label": "Steps" }, ...steps.map(
       (percentage, i) => make("li", { "data-step": i < step ? "done" : i === step ? "now" : "later" }, `${percentage} %`))));
   }));

@@ -66,8 +66,13 @@ def rollout_info(rollout: Rollout, progress: Progress | None = None) -> RolloutI
     """Return a rollout as it is shown; its guards only while something is known of them."""
     shown = {**vars(rollout.spec), **vars(progress or Progress()), **vars(rollout)}
     shown["percent"] = rollout.spec.steps[rollout.step]
-    shown["started"] = datetime.fromtimestamp(rollout.started, UTC).isoformat(timespec="seconds")
+    shown["started"] = _shown(rollout.started)
+    shown["ended"] = _shown(rollout.ended) if rollout.ended else None
     return RolloutInfo(**shown, guards=_guards(rollout.spec, progress) if progress else [])
+
+
+def _shown(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
 
 
 def _guards(spec: RolloutSpec, progress: Progress) -> list[GuardInfo]:

@@ -157,6 +157,7 @@ class RolloutInfo(BaseModel):
     steps: list[float]
     percent: float = Field(description="Share of the traffic in the step that it has reached.")
     started: str
+    ended: str | None = Field(description="When it ended; null while it has not.")
     min_requests: int
     min_seconds: float
     error_rate: float

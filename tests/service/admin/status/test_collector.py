@@ -3,6 +3,7 @@
 import json
 import statistics
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from service.batching.batcher import Batcher
 from service.domain.archive import Archive
 from service.domain.backend import Target
 from service.domain.model_state import ModelState, VersionRecord
+from service.domain.rollout import Rollout, RolloutSpec
 from service.domain.traffic import Policy
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
@@ -35,8 +37,8 @@ class Stage:
         view = ServedVersions({"digits": {each.target.version: each for each in self.model_versions}}, "")
         state = ModelState("digits", policy=Policy.all_to("1.0") if num_versions else None)
         self.reconciler = cast(Reconciler, SimpleNamespace(view=view))
-        registry = cast(Registry, SimpleNamespace(models={"digits": state}))
-        self.observer = StatusCollector(self.reconciler, registry, self.metrics, "/predict", {"version": "1"})
+        self.registry = cast(Registry, SimpleNamespace(models={"digits": state}))
+        self.observer = StatusCollector(self.reconciler, self.registry, self.metrics, "/predict", {"version": "1"})
 
     def _model_version(self, version: str) -> ModelVersion:
         target = Target("digits", version)
@@ -50,6 +52,24 @@ class Stage:
     async def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
         look = await self.observer.look()
         return json.loads(look.point), json.loads(look.now)
+
+
+async def test_the_end_of_a_rollout_is_shown_for_an_hour_with_its_reason() -> None:
+    stage = Stage(2)
+    running = Rollout(1, RolloutSpec("1.1"), "1.0", started=time.time())
+    state = stage.registry.models["digits"].rolled(running)
+    ended = state.rolled(replace(running, state="rolled_back", reason="guard errors: 6 of 70"))
+    long_ago = ended.rolled(replace(ended.rollouts[-1], ended=time.time() - 3601))
+    next_one = ended.rolled(Rollout(2, RolloutSpec("1.1"), "1.0"))
+    for now, expected in (
+        (state, [(1, "running", "")]),
+        (ended, [(1, "rolled_back", "guard errors: 6 of 70")]),
+        (long_ago, []),
+        (next_one, [(2, "running", "")]),
+    ):
+        stage.registry.models = {"digits": now}
+        _, shown = await stage.look()
+        assert [(each["id"], each["state"], each["reason"]) for each in shown["rollouts"]] == expected
 
 
 async def test_rates_are_of_what_came_since() -> None:
