@@ -53,7 +53,7 @@ def _with_code(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayE
 def image_codes() -> set[str]:
     """The codes with which one image can fail."""
     handler = "".join(path.read_text() for path in sorted((ROOT / "handlers").glob("*.py")))
-    body = (ROOT / "service" / "http" / "body.py").read_text()
+    body = (ROOT / "service" / "http" / "images" / "json_document.py").read_text()
     return set(re.findall(r'(?:problem|Refused)\("(\w+)"', handler)) | set(re.findall(r'ItemError\("(\w+)"', body))
 
 

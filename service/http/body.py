@@ -5,13 +5,9 @@ read theirs with `BodyReader.read`.
 """
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-from python_multipart.multipart import parse_options_header
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
@@ -25,11 +21,16 @@ from service.errors.request import (
     StreamTooLarge,
     TooManyImages,
 )
-from service.http.multipart import split_multipart
-from service.http.schemas.predict import PredictJson
+from service.http.images.header_parameters import read_parameters
+from service.http.images.json_document import split_json
+from service.http.images.multipart import split_multipart
+from service.http.images.steps import Steps, at_once
 
 # By far the most requests; these types need no parser.
 PLAIN_TYPES = frozenset({b"image/png", b"image/jpeg", b"image/webp", b"application/octet-stream"})
+AT_ONCE_BYTES = 256 * 1024  # up to here a form or a document is taken apart in one go
+LONGEST_TOLD = 200  # of a header, in an error
+SMALL_PIECE_BYTES = 1024
 RequestHeaders = Mapping[bytes, bytes]
 Images = Sequence[bytes | ItemError]  # in the order of the body
 MEDIA_TYPES = "image/*, application/octet-stream, multipart/form-data, application/json"
@@ -65,13 +66,13 @@ class BodyLimits:
 class BodyReader:
     """Collects one body within its limits and the budget of all bodies; `close` gives its bytes back."""
 
-    __slots__ = ("_budget", "_limits", "_num_bytes", "_pieces")
+    __slots__ = ("_budget", "_limits", "_pieces", "num_bytes")
 
     def __init__(self, limits: BodyLimits, budget: BodyBudget) -> None:
         self._limits = limits
         self._budget = budget
-        self._num_bytes = 0
-        self._pieces: list[bytes] = []
+        self.num_bytes = 0
+        self._pieces: list[bytes | bytearray] = []
 
     def require_length(self, headers: RequestHeaders) -> None:
         """Raise BodyTooLarge if the declared length is over the limit."""
@@ -86,14 +87,20 @@ class BodyReader:
             StreamTooLarge: more than the limit arrived.
             BuffersFull: too many bytes of other requests are in memory.
         """
-        if self._num_bytes + len(piece) > self._limits.max_bytes:
+        if self.num_bytes + len(piece) > self._limits.max_bytes:
             raise StreamTooLarge(self._limits.max_bytes)
         self._budget.take(len(piece))
-        self._num_bytes += len(piece)
-        self._pieces.append(piece)
+        self.num_bytes += len(piece)
+        if len(piece) < SMALL_PIECE_BYTES and self._pieces:
+            self._join_small(piece)
+        else:
+            self._pieces.append(piece)
 
-    def images(self, headers: RequestHeaders) -> Images:
-        """Return the images of the complete body; its bytes count until `close`. Raises as `split_body` does."""
+    def images(self, headers: RequestHeaders) -> Images | Steps[Images]:
+        """Return the images of the complete body, or the steps to them; its bytes count until `close`.
+
+        Raises as `split_body` does.
+        """
         return split_body(self._join(), headers, self._limits.max_images)
 
     async def read(self, receive: Receive, headers: RequestHeaders) -> bytes:
@@ -120,17 +127,28 @@ class BodyReader:
 
     def close(self) -> None:
         """Give back what the body took of the budget."""
-        self._budget.give_back(self._num_bytes)
-        self._num_bytes = 0
+        self._budget.give_back(self.num_bytes)
+        self.num_bytes = 0
         self._pieces.clear()
 
     def _join(self) -> bytes:
         pieces, self._pieces = self._pieces, []
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        first = pieces[0] if len(pieces) == 1 else None
+        return first if isinstance(first, bytes) else b"".join(pieces)
+
+    def _join_small(self, piece: bytes) -> None:
+        """Take a small piece. As an object of its own, each byte of a body in tiny chunks would take fifty."""
+        last = self._pieces[-1]
+        if isinstance(last, bytearray):
+            last += piece
+        else:
+            self._pieces.append(bytearray(piece))
 
 
-def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Images:
+def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Images | Steps[Images]:
     """Return the images of a body, in order; one that cannot even be taken out is an ItemError in its place.
+
+    Of a large form or document return the steps that lead to them.
 
     Raises:
         MediaTypeUnsupported: the content type is not one of MEDIA_TYPES, or the body is compressed.
@@ -139,48 +157,31 @@ def split_body(body: bytes, headers: RequestHeaders, max_images: int) -> Images:
     """
     encoding = headers.get(b"content-encoding")
     if encoding is not None and encoding.lower() != b"identity":
-        raise MediaTypeUnsupported(f"Content-Encoding {encoding.decode('latin-1').lower()!r}", "identity")
+        raise MediaTypeUnsupported(
+            f"Content-Encoding {encoding[:LONGEST_TOLD].decode('latin-1').lower()!r}", "identity"
+        )
     given = headers.get(b"content-type", b"application/octet-stream")
     if given in PLAIN_TYPES:
         return [body]
-    content_type = given.decode("latin-1")
-    media_type, parameters = parse_options_header(content_type)
+    steps = _split_in_steps(body, given, max_images)
+    return steps if len(body) > AT_ONCE_BYTES else at_once(steps)
+
+
+def _split_in_steps(body: bytes, given: bytes, max_images: int) -> Steps[Images]:
+    media_type, parameters = read_parameters(given)
     match media_type:
         case b"multipart/form-data":
-            images: Images = split_multipart(body, parameters.get(b"boundary", b""), max_images)
+            images: Images = yield from split_multipart(body, parameters.get(b"boundary", b""), max_images)
         case b"application/json":
-            images = _split_json(body, max_images)
+            images = yield from split_json(body, max_images)
         case b"application/octet-stream":
             images = [body]
         case _ if media_type.startswith(b"image/"):
             images = [body]
         case _:
-            raise MediaTypeUnsupported(f"Content-Type {content_type!r}", MEDIA_TYPES)
+            raise MediaTypeUnsupported(f"Content-Type {given[:LONGEST_TOLD].decode('latin-1')!r}", MEDIA_TYPES)
     if not images:
         raise BodyInvalid("it holds no image")
     if len(images) > max_images:
         raise TooManyImages(max_images)
     return images
-
-
-def _split_json(body: bytes, max_images: int) -> list[bytes | ItemError]:
-    # These characters never occur in base64, so counting them bounds the values before any is parsed. Millions of
-    # values would cost the whole gateway seconds and gigabytes.
-    if body.count(b"{") > max_images + 1:
-        raise TooManyImages(max_images)
-    if body.count(b",") + body.count(b"[") + body.count(b":") > 3 * max_images + 16:
-        raise BodyInvalid("it has far more values than images are allowed")
-    try:
-        document = PredictJson.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(step) for step in first["loc"]) or "the document"
-        raise BodyInvalid(f"{place}: {first['msg']}") from error
-    return [_decode_base64(instance.b64) for instance in document.instances]
-
-
-def _decode_base64(text: str) -> bytes | ItemError:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        return ItemError("base64_invalid", f"The value of b64 is not base64 (RFC 4648): {error}.")

@@ -7,7 +7,7 @@ begin ── feed ── feed ── ... ── finish ──> images ──> ba
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +17,9 @@ from starlette.requests import ClientDisconnect
 from service.admin.access import Access
 from service.errors.gateway import Draining, GatewayError, InternalError
 from service.errors.request import BodyTimeout, ParameterInvalid
-from service.http.body import BodyBudget, BodyLimits, BodyReader
+from service.http.body import BodyBudget, BodyLimits, BodyReader, Images
 from service.http.direct_request import DirectRequest
+from service.http.images.steps import Steps, Turns
 from service.http.parameters import read_parameters
 from service.http.prediction import Prediction, PredictionServices
 from service.http.problems import problem
@@ -74,6 +75,7 @@ class PredictApplication:
         self._limits = limits
         self._budget = BodyBudget(limits.max_buffered_bytes)
         self._arriving: set[PredictHandler] = set()
+        self._turns = Turns()
 
     def handle(self, request: DirectRequest, context: RequestContext) -> "PredictHandler":
         """Return what answers one request."""
@@ -119,6 +121,15 @@ class PredictApplication:
         arrival.callback(self._arriving.discard, handler)
         return arrival
 
+    def take_turns(self, handler: "PredictHandler") -> None:
+        """Have a large body taken apart, in turn with others."""
+        self._arriving.add(handler)
+        self._turns.add(handler.take_step)
+
+    def has_images(self, handler: "PredictHandler") -> None:
+        """Note that a large body is taken apart, or is not needed any more."""
+        self._arriving.discard(handler)
+
     def note_refusal(self, error: GatewayError, caller: str | None) -> None:
         """Count a request that is refused; `caller` is the name of its key's owner."""
         if rejected := self._rejected.get(error.code):
@@ -127,7 +138,7 @@ class PredictApplication:
                 self._callers.reject(caller, REJECTIONS[error.code])
 
     def close(self) -> None:
-        """Refuse the requests whose bodies are still on their way: the server's drain is over."""
+        """Refuse the requests whose images are not all there: the server's drain is over."""
         for handler in tuple(self._arriving):
             handler.refuse(Draining())
 
@@ -135,7 +146,7 @@ class PredictApplication:
 class PredictHandler:
     """One POST /predict: takes the body, has its images predicted and sends the answer."""
 
-    __slots__ = ("_application", "_arrival", "_body", "_context", "_has_started", "_prediction", "_request")
+    __slots__ = ("_application", "_arrival", "_body", "_context", "_has_started", "_prediction", "_request", "_steps")
 
     _prediction: Prediction
 
@@ -148,6 +159,7 @@ class PredictHandler:
         self._body = body
         self._arrival: ExitStack | None = None  # of a body that is on its way
         self._has_started = False
+        self._steps: Steps[Images] | None = None  # of taking a large body apart
 
     def begin(self) -> None:
         """Check the head; see `DirectHandler` for this and the next three."""
@@ -168,6 +180,12 @@ class PredictHandler:
     def refuse(self, error: GatewayError) -> None:
         """Answer with a problem."""
         self._run(self._refuse, error)
+
+    def take_step(self) -> bool:
+        """Go on taking a large body apart; return whether there is more to do."""
+        if self._steps is not None:
+            self._run(self._take_step)
+        return self._steps is not None
 
     def _run(self, step: Callable[..., None], *arguments: Any) -> None:
         """Take a step towards the answer. This is the border: no exception passes it."""
@@ -191,6 +209,21 @@ class PredictHandler:
         """Take the body's images to the batcher: the one way of every prediction."""
         self._end_arrival()
         images = self._body.images(self._context.headers)
+        if isinstance(images, Sequence):
+            self._start(images)
+        else:
+            self._steps = images
+            self._application.take_turns(self)
+
+    def _take_step(self) -> None:
+        assert self._steps is not None
+        try:
+            next(self._steps)
+        except StopIteration as end:
+            self._end_arrival()
+            self._start(end.value)
+
+    def _start(self, images: Images) -> None:
         self._has_started = True
         self._prediction.start(images, self._conclude)
 
@@ -238,3 +271,6 @@ class PredictHandler:
         if self._arrival is not None:
             self._arrival.close()
             self._arrival = None
+        if self._steps is not None:
+            self._steps = None
+            self._application.has_images(self)
