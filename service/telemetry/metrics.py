@@ -67,6 +67,12 @@ class Metrics:
             "Prediction requests that reached a version, by outcome.",
             (*VERSION, "protocol", "role", "outcome"),
         )
+        # Next to what it is a share of: a scrape takes the two at one moment.
+        self.slo_fast_requests = counter(
+            "torchgate_slo_fast_requests_total",
+            "Requests answered within torchgate_slo_latency_threshold_seconds.",
+            VERSION,
+        )
         self.inference_items = counter("torchgate_inference_items_total", "Images answered, errors included.", VERSION)
         self.inference_batches = counter(
             "torchgate_inference_batches_total", "Batches that the backend answered.", VERSION
@@ -210,11 +216,6 @@ class Metrics:
         self.models = ModelMetrics(registry)
         self.callers = CallerMetrics(registry)
         self.state = StateMetrics(registry)
-        self.slo_fast_requests = counter(
-            "torchgate_slo_fast_requests_total",
-            "Requests answered within torchgate_slo_latency_threshold_seconds.",
-            VERSION,
-        )
         self.slo_latency_threshold = gauge(
             "torchgate_slo_latency_threshold_seconds", "Latency up to which an answer counts as fast."
         )

@@ -1,6 +1,7 @@
 """The page says what prometheus_client's own says, and nobody waits for it."""
 
 import asyncio
+import re
 import threading
 import time
 from pathlib import Path
@@ -64,6 +65,20 @@ async def test_others_run_while_a_page_is_written() -> None:
     page, _ = await writing
     assert page.count(b"\n") == 9 * 3 + 2
     assert num_turns >= 9
+
+
+async def test_requests_and_the_fast_ones_of_them_are_of_one_moment() -> None:
+    metrics = Metrics()
+    version = VersionMetrics(metrics, Target("digits", "1.0"))
+    writing = asyncio.create_task(expose(metrics.registry, TEXT))
+    while not writing.done():
+        version.requests["success"].inc()
+        version.fast_requests.inc()
+        await asyncio.sleep(0)
+    page = (await writing)[0].decode()
+    (num_requests,) = re.findall(r"^torchgate_inference_requests_total.*success.* (\S+)$", page, re.MULTILINE)
+    (num_fast,) = re.findall(r"^torchgate_slo_fast_requests_total.* (\S+)$", page, re.MULTILINE)
+    assert num_requests == num_fast
 
 
 async def test_the_gateway_pauses_within_a_scrape(tmp_path: Path) -> None:
