@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -82,11 +83,16 @@ def test_own_images_go_the_whole_way_stage_by_stage(tmp_path: Path, handler: Pat
         ["evaluate"],
         ["quantize"],
         ["export", "--compile", "script"],
-        ["archive", "--model-store", tmp_path / "store", "--handler", handler, "--version", "4.2"],
+        [
+            *("archive", "--model-store", tmp_path / "store", "--handler", handler, "--version", "4.2"),
+            *("--max-image-pixels", "1000000", "--image-formats", "PNG", "JPEG"),
+        ],
     ):
         done = training(*stage, "--run", run.folder)
         assert done.returncode == 0, done.stderr
-    assert (tmp_path / "store" / "shades-4.2.mar").is_file()
+    with zipfile.ZipFile(tmp_path / "store" / "shades-4.2.mar") as archive:
+        limits = json.loads(archive.read("contract.json"))["images"]
+    assert limits == {"max_pixels": 1_000_000, "formats": ["PNG", "JPEG"]}
     config = json.loads(run.config.read_text())
     assert (config["preset"], config["name"]) == ("images", "shades")
     assert (config["train"]["architecture"], config["train"]["augment"]["flip"]) == ("resnet20", False)
