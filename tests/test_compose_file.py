@@ -49,3 +49,8 @@ def test_each_service_is_bounded_and_has_no_privileges(service: str) -> None:
     assert settings["read_only"]
     assert settings["cap_drop"] == ["ALL"]
     assert settings["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.parametrize("service", ["gateway", "torchserve", "trainer"])
+def test_our_services_have_room_for_temporary_files(service: str) -> None:
+    assert SERVICES[service]["tmpfs"][0].startswith("/tmp")  # noqa: S108 - all else is read-only
