@@ -5,7 +5,8 @@ import collections
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-REQUEST = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 7\r\n\r\nclass:%d"
+HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: %d\r\n\r\n"
+CLASSES = [(b"class:%d" % index, label) for index, label in enumerate(["zero", "one", "two", "three"])]
 
 
 class SteadyClients:
@@ -15,9 +16,10 @@ class SteadyClients:
     attempt, on a new one, succeeds; `num_repeated` counts these.
     """
 
-    def __init__(self, port: int, number: int) -> None:
+    def __init__(self, port: int, number: int, images: Sequence[tuple[bytes, str]] = CLASSES) -> None:
         self._port = port
         self._number = number
+        self._images = images  # and their labels
         self._is_over = False
         self.answers: collections.Counter[str] = collections.Counter()
         self.failures: list[str] = []
@@ -47,7 +49,7 @@ class SteadyClients:
             is_kept = streams is not None
             try:
                 streams = streams or await asyncio.open_connection("127.0.0.1", self._port)
-                is_last = await self._answer(number % 4, *streams)
+                is_last = await self._answer(*self._images[number % len(self._images)], *streams)
             except (OSError, EOFError) as error:
                 nothing_came = not isinstance(error, asyncio.IncompleteReadError) or not error.partial
                 if is_kept and nothing_came:
@@ -61,17 +63,15 @@ class SteadyClients:
         if streams is not None:
             streams[1].close()
 
-    async def _answer(self, chosen: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(
+        self, image: bytes, label: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         """Send a request and judge its answer; return whether it was the connection's last."""
-        head = (
-            b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 7\r\n\r\nclass:%d"
-        )
-        writer.write(head % chosen)
+        writer.write(HEAD % len(image) + image)
         lines: Sequence[bytes] = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
         length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:"))
         body = await reader.readexactly(length)
-        label = [b"zero", b"one", b"two", b"three"][chosen]
-        if b" 200 " in lines[0] and b'"label":"' + label + b'"' in body:
+        if b" 200 " in lines[0] and f'"label":"{label}"'.encode() in body:
             self.answers["right"] += 1
         else:
             self.failures.append(f"{lines[0]!r} {body!r}")

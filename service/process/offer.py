@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from service.process.listening import ListeningSocket
@@ -72,6 +73,7 @@ class Offer:
         """Bind the socket to the meeting place; return its inode."""
         self._place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._place.entered() as folder:
+            _sweep(folder)
             new = folder / f".{self._place.name}.{os.getpid()}"
             listener.bind(str(new))
             listener.listen(MOST_PEERS)
@@ -105,16 +107,17 @@ class Offer:
             logger.warning("a gateway that asked for the port does not listen: %s", error)
             self._part(peer)
             return
-        if question == SERVING and peer is self._taker:
-            self._taker = None
-            self._on_handed_over(peer_of(peer)[0])
 
     def _reply(self, peer: socket.socket, question: str) -> tuple[Mapping[str, Any], Sequence[socket.socket]]:
         if question == TAKE and self._taker in {None, peer}:
             self._taker = peer
             names = [each.name for each in self._sockets]
             return {"names": names}, [each.socket for each in self._sockets]
-        if question == STATUS or (question == SERVING and self._taker is peer):
+        if question == SERVING and peer is self._taker:
+            self._taker = None
+            self._on_handed_over(peer_of(peer)[0])  # before the answer: after it, this gateway takes no connection
+            return {}, ()
+        if question == STATUS:
             return {**self._status(), "pid": os.getpid()}, ()
         return {"refused": "another new gateway is taking over"}, ()
 
@@ -125,3 +128,16 @@ class Offer:
         if peer is self._taker:
             self._taker = None
             logger.warning("the new gateway ended before it served; this one goes on")
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the sockets of gateways that were killed: nobody listens there."""
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue  # about to be named
+        with new_connection() as connection, contextlib.suppress(FileNotFoundError, BlockingIOError):
+            connection.setblocking(False)
+            try:
+                connection.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()
