@@ -55,7 +55,7 @@ class Access:
         self.asks_for_key = clients.asks_for_key  # whether predictions need one
 
     def require_caller(self, headers: Headers, address: str) -> Caller:
-        """Return who asks for a prediction: the owner of its key, or its address where no keys are set.
+        """Return the caller of a prediction: the owner of its key, or its address where no keys are set.
 
         Raises:
             CredentialsMissing, CredentialsWrong, ScopeMissing: a key is asked for.
@@ -71,7 +71,7 @@ class Access:
         return caller
 
     def require_reader(self, headers: Headers, address: str) -> str:
-        """Return the name of who asks for what only shows; raises what `require_caller` does."""
+        """Return the name of the reader; raises what `require_caller` does."""
         try:
             return self._require_key(headers, "read", address).name
         except AdminError as error:
@@ -79,9 +79,9 @@ class Access:
             raise
 
     def require_admin(self, headers: Headers, address: str, certificate: str | None = None) -> str:
-        """Return who asks for a change: the subject of the connection's client certificate, or the token's holder.
+        """Return the caller of a change: the subject of the connection's client certificate, or the token's holder.
 
-        The key of a client with the scope `change` is as good as the token; its name is who asks.
+        The key of a client with the scope `change` is as good as the token; the caller has its name.
 
         Raises:
             CredentialsMissing, CredentialsWrong, ScopeMissing: a token, key or certificate that the settings ask for.

@@ -2,7 +2,7 @@
 
 The turns are a deficit round robin (Shreedhar and Varghese 1995). Each caller has a lane, in which its most urgent item
 goes first. A turn is worth as many items as the caller's share, and what a share of 1.5 leaves over counts in the next
-one. A caller that had nothing here goes first, for one turn: who asks for little waits for nobody who asks for much.
+one. A caller that had nothing here goes first, for one turn: few requests never wait behind many.
 """
 
 import math

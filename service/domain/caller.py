@@ -1,4 +1,4 @@
-"""Who asks: the owner of a key, or an address. Each has its turn, and may have a quota."""
+"""The caller: the owner of a key, or an address. Each has its turn, and may have a quota."""
 
 import math
 import time

@@ -108,7 +108,7 @@ class ModelState:
 
 @dataclass(frozen=True)
 class Entry:
-    """Who asks for what, and why."""
+    """A change: its caller, what it does, and why."""
 
     actor: str
     action: str

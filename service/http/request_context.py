@@ -117,7 +117,7 @@ class RequestContext:
         self.path = path
         self.query_string = query_string
         self.headers = headers  # of several with one name the last
-        self.client = client  # who asks, whatever proxies are in between
+        self.client = client  # the client itself, also behind trusted proxies
         self.route = route
         self.in_progress_as = OTHER_ROUTES if route == UNMATCHED else route
         self.trace = trace

@@ -1,6 +1,5 @@
 """The C++ program gives Python's answers, from the same files, without Python."""
 
-import io
 import json
 import os
 import struct
@@ -16,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 from torch import nn
 
 from tests.end_to_end.test_same_answers import png
 from tests.handlers.archives import toy_contract, write_model_folder
 from tests.prometheus import tool
 from tests.stack import Trained
+from tests.system.pictures import LONG_EXIF, encoded, exif, photo, text, write, xmp
 from tests.torchserve_process import ROOT
 from training.artifacts import Run
 from training.data.dataset import load_split
@@ -101,44 +100,6 @@ def assert_pixels_are_those_of_python(program: Program, mirror: Path, files: lis
     for file, answer in zip(files, program.answers(mirror, *files), strict=True):
         pixels = ImageShape(**contract["input"]).pixels(open_image(file))
         np.testing.assert_array_equal(answer["probabilities"], pixels.flatten(), err_msg=file.name)
-
-
-def photo(width: int, height: int, mode: str = "RGB") -> Image.Image:
-    """Return waves of all frequencies: what decoding or scaling does otherwise is seen in them."""
-    y, x = np.mgrid[0:height, 0:width]
-    waves = [np.sin(x * x / (40 + 9 * band) + y / (3 + band)) * 127 + 128 for band in range(3)]
-    return Image.fromarray(np.stack(waves, axis=-1).astype(np.uint8)).convert(mode)
-
-
-def write(path: Path, image: Image.Image, **options: Any) -> Path:
-    image.save(path, **options)
-    return path
-
-
-def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, kind, **options)
-    return stream.getvalue()
-
-
-def exif(orientation: int) -> Image.Exif:
-    tags = Image.Exif()
-    tags[0x0112] = orientation
-    return tags
-
-
-# The tag's type is SHORT by its standard; Pillow goes by the one that is written.
-LONG_EXIF = b"Exif\0\0MM\0*" + struct.pack(">IHHHIII", 8, 1, 0x0112, 4, 1, 6, 0)
-
-
-def xmp(orientation: int) -> bytes:
-    return b'<rdf:Description tiff:Orientation="%d"/>' % orientation
-
-
-def text(key: str, value: str) -> PngInfo:
-    texts = PngInfo()
-    texts.add_itxt(key, value)
-    return texts
 
 
 def test_64_images_are_answered_like_by_python(program: Program, trained: Trained, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ SCHEMES: dict[bytes, Scheme] = {b"http": "http", b"https": "https"}
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who asks; made once for each connection."""
+    """The client of a connection; made once for each connection."""
 
     address: str  # without the port; empty if it has none
     scheme: Scheme

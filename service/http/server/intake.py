@@ -55,7 +55,7 @@ class Intake:
         self._start = 0
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop the bytes that are not parsed yet."""
         self._data, self._start = b"", 0
 
     def pass_on_soon(self, reader: Reader) -> None:

@@ -28,7 +28,7 @@ from service.http.server.timers import HeadTimer, IdleTimer
 
 
 class BoundedHttpProtocol(Connection):
-    """One connection. Bounds heads and what waits, and ignores requests to upgrade."""
+    """One connection. Bounds heads and waiting requests, and ignores requests to upgrade."""
 
     max_head_bytes: ClassVar[int] = 64 * 1024
     max_head_seconds: ClassVar[float] = 30.0

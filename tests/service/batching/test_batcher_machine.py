@@ -6,8 +6,6 @@ urgent items first. Bounds hold. Nothing is left over.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, cast
 
@@ -17,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from service.batching.batcher import Batcher
 from service.batching.request import InferenceRequest
-from service.domain.backend import BatchAnswer, BatchOptions, ItemError, Priority, Ranking, Target
+from service.domain.backend import BatchAnswer, Priority, Ranking, Target
 from service.domain.caller import Caller as Client
 from service.errors.gateway import (
     BackendError,
@@ -36,55 +34,12 @@ from service.errors.gateway import (
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import VersionMetrics
 from tests.service.alarms import Alarms
+from tests.service.batching.desk import POISON, Caller, Desk, PendingBatch, result_of
 from tests.service.limits import limits
 
 TARGET = Target("digits", "1.0")
 LIMITS = limits(max_batch_bytes=24, max_queue_items=12, max_queue_bytes=80, latency_objective_ms=100)
-POISON = b"!"
 ERRORS: tuple[BackendError, ...] = (BackendUnavailable("gone"), BackendTimeout(1000), WorkerDied("dead"))
-
-
-@dataclass(eq=False)
-class Caller:
-    """A request, its payloads, and the error that refused it."""
-
-    request: InferenceRequest
-    payloads: list[bytes]
-    refused_with: GatewayError | None = None
-
-
-@dataclass(eq=False)
-class PendingBatch:
-    """A batch that the backend has not answered."""
-
-    items: list[bytes]
-    answer: "asyncio.Future[BatchAnswer]"
-
-
-@dataclass
-class Desk:
-    """A backend whose batches lie on a desk until the test answers them."""
-
-    look: Callable[[list[bytes]], None]  # is shown every batch as it comes
-    batches: list[PendingBatch] = field(default_factory=list)
-    taken: list[list[bytes]] = field(default_factory=list)
-
-    async def predict(
-        self, target: Target, items: Sequence[bytes], options: BatchOptions, timeout_seconds: float
-    ) -> BatchAnswer:
-        batch = PendingBatch(list(items), asyncio.get_running_loop().create_future())
-        self.look(batch.items)
-        self.batches.append(batch)
-        self.taken.append(batch.items)
-        try:
-            return await batch.answer
-        finally:
-            self.batches.remove(batch)
-
-
-def result_of(payload: bytes) -> Ranking | ItemError:
-    """The one right answer to a payload."""
-    return Ranking([(int(payload.strip(POISON + b"x")), 1.0)])
 
 
 class BatcherMachine(RuleBasedStateMachine):
