@@ -81,7 +81,8 @@ def decode_or_postpone(content: Any, contract: Mapping[str, Any], at_once: float
         return problem("image_empty", "The item has 0 bytes.")
     if content.startswith(NPY_SIGNATURE):
         return decode_tensor(content, contract["input"])
-    pixels = decode_plain_png(content, contract["input"])
+    is_served = "PNG" in contract.get("images", limits.DEFAULT_LIMITS)["formats"]
+    pixels = decode_plain_png(content, contract["input"]) if is_served else None
     return decode_image(content, contract, at_once) if pixels is None else pixels
 
 

@@ -56,6 +56,8 @@ class Database:
         Raises:
             StateUnavailable: the database cannot be reached, or a newer release has upgraded it; or an upgrade goes on.
         """
+        if self._engine is not None and not self._is_closed:
+            return  # the database is not asked, so this is no sign of life
         if not self._opening.acquire(blocking=False):
             raise StateUnavailable("it is being opened or upgraded")
         with ExitStack() as stack:

@@ -67,6 +67,13 @@ def test_files_that_encoders_write_take_it(channels: int, level: int) -> None:
     same_answer(encoded(pixels, compress_level=level), contract)
 
 
+def test_formats_that_the_contract_leaves_out_are_refused_here_too() -> None:
+    contract = {**CONTRACTS[1], "images": {"max_pixels": 1_000_000, "formats": ["JPEG"]}}
+    answer = decode_item(encoded(some_pixels(contract)), contract)
+    assert isinstance(answer, dict)
+    assert answer["code"] == "image_format_refused"
+
+
 @pytest.mark.parametrize("kind", range(6))
 @pytest.mark.parametrize("channels", CONTRACTS)
 def test_every_filter_is_undone_and_others_are_refused(channels: int, kind: int) -> None:

@@ -13,7 +13,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -49,15 +49,10 @@ def check(file: BinaryIO, sha256: str) -> None:
 
 def private_copy(source: BinaryIO, sha256: str, stop: threading.Event) -> VerifiedArchive:
     """Return a verified copy without a name, for the embedded workers; it is gone once it is closed."""
-    with _reporting(Path(tempfile.gettempdir())):
-        copy: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed by its owner
-    try:
-        with _reporting(Path(tempfile.gettempdir())):
-            _copy(source, copy, sha256, stop)
-    except BaseException:
-        copy.close()
-        raise
-    return VerifiedArchive(copy, "", copy.close)
+    with _reporting(Path(tempfile.gettempdir())), ExitStack() as stack:
+        copy = stack.enter_context(tempfile.TemporaryFile())
+        _copy(source, copy, sha256, stop)
+        return VerifiedArchive(copy, "", stack.pop_all().close)
 
 
 def named_copy(source: BinaryIO, sha256: str, folder: Path, stop: threading.Event) -> VerifiedArchive:
@@ -66,24 +61,19 @@ def named_copy(source: BinaryIO, sha256: str, folder: Path, stop: threading.Even
     The copy is locked while it is needed. Copies that nobody locks were left by a gateway that was killed: they go.
     """
     place = folder / f"{sha256}-{secrets.token_hex(4)}{SUFFIX}"
-    with _reporting(folder):
+    with _reporting(folder), ExitStack() as stack:
         sweep(folder)
-        copy = open(place, "x+b", opener=_private)  # noqa: SIM115 - closed by its owner; Path.open has no opener
+        copy = stack.enter_context(open(place, "x+b", opener=_private))
+        stack.callback(_remove, place)  # before the file is closed, while it is locked
+        fcntl.flock(copy, fcntl.LOCK_EX)
+        _copy(source, copy, sha256, stop)
+        os.fchmod(copy.fileno(), 0o444)  # TorchServe may run as another user
+        return VerifiedArchive(copy, place.name, stack.pop_all().close)
 
-    def remove() -> None:
-        with suppress(OSError):  # the next sweep removes it
-            place.unlink()
-        copy.close()
 
-    try:
-        with _reporting(folder):
-            fcntl.flock(copy, fcntl.LOCK_EX)
-            _copy(source, copy, sha256, stop)
-            os.fchmod(copy.fileno(), 0o444)  # TorchServe may run as another user
-    except BaseException:
-        remove()
-        raise
-    return VerifiedArchive(copy, place.name, remove)
+def _remove(place: Path) -> None:
+    with suppress(OSError):  # the next sweep removes it
+        place.unlink()
 
 
 def sweep(folder: Path) -> None:

@@ -25,10 +25,9 @@ def back_up(database: Path, file: Path) -> Content:
         raise UpkeepFailed(f"there is no state yet: {database} is missing")
     try:
         with closing(connected(database)) as source:
-            copy(source, file, check=read_content)
+            return copy(source, file, read_content)
     except sqlite3.Error as error:
         raise UpkeepFailed(f"{database}: {error}") from error
-    return read_content(file)
 
 
 def restore(file: Path, database: Path, *, is_forced: bool) -> tuple[Content, Path | None]:
@@ -54,7 +53,7 @@ def restore(file: Path, database: Path, *, is_forced: bool) -> tuple[Content, Pa
         with closing(connected(database)) as target:
             if not is_forced:
                 _lock(target, database)
-            copy(target, former)
+            copy(target, former, require_whole)
             with closing(connected(file)) as source:
                 source.backup(target)  # one transaction: whoever reads sees the one state or the other
     except sqlite3.Error as error:
@@ -94,4 +93,4 @@ def _set_aside(database: Path, former: Path) -> None:
 
 def _install(file: Path, database: Path) -> None:
     with closing(connected(file)) as source:
-        copy(source, database)
+        copy(source, database, require_whole)

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from service.persistence.migrations.revisions import RevisionUnknown, found_revision
+
+T = TypeVar("T")
 
 WAIT_SECONDS = 5.0
 
@@ -102,13 +105,13 @@ def new_file(path: Path) -> Iterator[Path]:
             made.with_name(made.name + end).unlink(missing_ok=True)
 
 
-def copy(source: sqlite3.Connection, path: Path, check: Callable[[Path], object] = require_whole) -> None:
-    """Write a database, as of one moment and with what is in its log, into a new file that passes the check."""
+def copy(source: sqlite3.Connection, path: Path, check: Callable[[Path], T]) -> T:
+    """Write a database, as of one moment and with its log, into a new file; return what the check says of it."""
     with new_file(path) as made:
         with closing(sqlite3.connect(made, isolation_level=None)) as target:
             source.backup(target)
             target.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
-        check(made)
+        return check(made)
 
 
 def _synced(path: Path, flags: int) -> None:

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 from sqlalchemy import event, select, text
 from sqlalchemy.pool import Pool
 
 from service.errors.admin import StateUnavailable
 from service.persistence.database import Database
 from service.persistence.tables import models
+from service.telemetry.state_metrics import StateMetrics
 
 
 @pytest.fixture
@@ -52,6 +54,19 @@ def refuses(database: Database) -> bool:
             return False
     except StateUnavailable as error:
         return "is closed" in str(error)
+
+
+def test_opening_one_that_is_open_is_no_sign_of_life(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    database = Database(f"sqlite:///{tmp_path / 'state.db'}", StateMetrics(registry))
+    database.open()
+    try:
+        series = ("torchgate_state_database_operations_total", {"outcome": "success"})
+        before = registry.get_sample_value(*series)
+        database.open()
+        assert registry.get_sample_value(*series) == before
+    finally:
+        database.close()
 
 
 def test_a_database_of_another_release_is_let_go(tmp_path: Path, opened: set[object]) -> None:
