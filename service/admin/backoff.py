@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from service.admin.addresses import network_of
+from service.admin.addresses import MOST_ADDRESSES, network_of
 from service.domain.recent import Recent
 from service.errors.admin import CredentialsBackoff
 
-MOST_ADDRESSES = 4096
 FREE_FAILURES = 5
 LONGEST_WAIT_SECONDS = 60.0
 FORGOTTEN_SECONDS = 600.0  # a failure that is older counts no more

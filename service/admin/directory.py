@@ -34,8 +34,8 @@ class ClientDirectory:
         self._watching: asyncio.Task[None] | None = None
         self.asks_for_key = bool(self._plain) or self._path is not None
         if self._path is not None:
+            self._seen = self._state()  # first: a change after it is seen
             self._use(read_clients(self._path))
-            self._seen = self._state()
 
     def find(self, known_as: bytes) -> Caller | None:
         """Return whose key has this digest, None if it is nobody's."""

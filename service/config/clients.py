@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 Scope = Literal["predict", "read", "change"]
 LEAST_CHARACTERS = 8  # of a token or key
+MOST_SHARE = 100
 MOST_CLIENTS = 200  # each is a value of metrics' labels
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 RESERVED = frozenset({"admin", "anybody", "gateway"})
@@ -27,7 +28,7 @@ class ClientEntry(BaseModel):
     keys: tuple[Key, ...] = ()
     sha256: tuple[Digest, ...] = ()  # of keys that the file does not hold
     scopes: frozenset[Scope] = frozenset({"predict"})
-    share: float = Field(1, ge=1, le=100)
+    share: float = Field(1, ge=1, le=MOST_SHARE)
     images_per_second: float | None = Field(None, gt=0)  # None is the setting
     burst_images: int | None = Field(None, ge=1)
 

@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.config.clients import Scope
+from service.config.clients import MOST_SHARE, Scope
 from service.domain.token_bucket import TokenBucket
 from service.errors.gateway import QuotaExceeded
 
-MOST_SHARE = 100
 ANYBODY = "anybody"  # the name of all callers without a key
 PREDICT: frozenset[Scope] = frozenset({"predict"})
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from service.errors.gateway import GatewayError
 
-LONGEST_HOST = 100  # of which an error tells
-
 
 class RequestError(GatewayError):
     """The caller's mistake."""
@@ -147,10 +145,6 @@ class HostNotAllowed(RequestError):
     status = 421
     code = "host_not_allowed"
     sentence = "The gateway does not answer for {host!r}; TORCHGATE_ALLOWED_HOSTS must name it."
-
-    def __str__(self) -> str:
-        """Return the sentence with the beginning of the name."""
-        return self.sentence.format(host=self.host[:LONGEST_HOST])
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from PIL import Image
 
 from tests.digits import png
 from tests.end_to_end.test_workers import workers_of
-from tests.gateway import GatewayProcess
+from tests.gateway import AUTHORIZATION, GatewayProcess
 from tests.postgres import Postgres, postgres
 from tests.stack import Trained, gateway_of_workers
 
@@ -35,7 +35,6 @@ NUM_UPGRADES = 3
 SAMPLE_SECONDS = 5.0
 HEADERS = {"Content-Type": "image/png"}
 STABLE, OTHER = "1.0", "1.0-int8-static"
-TOKEN = "a-token-of-the-soak"
 # A killed worker's batch fails by name; everything else is answered, and right.
 ALLOWED = {"right", "worker_died"}
 
@@ -131,7 +130,7 @@ def expectations(url: str, images: list[bytes]) -> dict[str, list[str]]:
 
 async def change(http: httpx.AsyncClient, method: str, path: str, body: object = None) -> httpx.Response:
     """Ask for a change until the database is there to take it."""
-    headers = {"If-Match": "*", "Authorization": f"Bearer {TOKEN}"}
+    headers = {"If-Match": "*", **AUTHORIZATION}
     async with asyncio.timeout(60):
         while True:
             try:
@@ -176,20 +175,19 @@ def test_nothing_is_lost_and_nothing_grows(
         options = {
             "TMPDIR": str(Path(scratch) / "tmp"),
             "TORCHGATE_DATABASE_URL": server.url,
-            "TORCHGATE_ADMIN_TOKEN": TOKEN,
             "TORCHGATE_LATENCY_OBJECTIVE_MS": "100",
             "TORCHGATE_MODEL_STORE_POLICY": "all",
         }
         gateway = gateway_of_workers(trained_digits.store, **options)
         gateway.start()
+        soak = Soak(gateway.url, images, {}, gateway)
         try:
             gateway.until_every_version_is_ready()
             options["TORCHGATE_PORT"] = gateway.url.rpartition(":")[2]
-            soak = Soak(gateway.url, images, expectations(gateway.url, images), gateway)
+            soak.expected = expectations(gateway.url, images)
             asyncio.run(run(soak, server, trained_digits.store, options))
         finally:
-            soak_gateway = soak.gateway if "soak" in locals() else gateway
-            soak_gateway.stop()
+            soak.gateway.stop()
     report(soak)
 
 

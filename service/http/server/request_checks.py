@@ -10,6 +10,7 @@ from service.process.listening import ADMIN
 # What the public listener answers if there is another one for the rest.
 PUBLIC_PATHS = frozenset({"/predict", "/feedback", "/healthz", "/readyz"})
 MOST_KNOWN = 256
+LONGEST_HOST = 100  # of which an error tells
 LONGEST_PATH = 200  # of which an error tells
 
 
@@ -31,7 +32,7 @@ class RequestChecks:
             return
         text = (host or b"").decode("latin-1")
         if not self._is_allowed(text):
-            raise HostNotAllowed(text)
+            raise HostNotAllowed(text[:LONGEST_HOST])
         if len(self.known_hosts) >= MOST_KNOWN:
             self.known_hosts.clear()
             self.known_hosts.add(None)

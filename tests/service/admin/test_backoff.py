@@ -2,7 +2,8 @@
 
 import pytest
 
-from service.admin.backoff import FREE_FAILURES, LONGEST_WAIT_SECONDS, MOST_ADDRESSES, Backoff
+from service.admin.addresses import MOST_ADDRESSES
+from service.admin.backoff import FREE_FAILURES, LONGEST_WAIT_SECONDS, Backoff
 from service.errors.admin import CredentialsBackoff
 
 HERE = "192.0.2.1"

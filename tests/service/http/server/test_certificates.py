@@ -7,7 +7,7 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,6 +17,7 @@ import trustme
 from tests.certificates import Files, replace, serial_in
 from tests.gateway import GatewayProcess
 from tests.service.test_main import torchgate
+from tests.torchserve_process import wait_until
 
 
 def serial_shown(gateway: GatewayProcess, trust: ssl.SSLContext, name: str | None = None) -> int:
@@ -35,13 +36,6 @@ def reload(gateway: GatewayProcess) -> None:
     """Have the files read now; by itself the gateway looks once a second."""
     assert gateway.process is not None
     gateway.process.send_signal(signal.SIGHUP)
-
-
-def until(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -76,7 +70,7 @@ def test_a_changed_certificate_is_taken_and_no_connection_is_dropped(files: File
         held = kept.sock
         assert serial_shown(gateway, files.trust) == first
         second = files.issue(days=30)
-        until(lambda: serial_shown(gateway, files.trust) == second)
+        wait_until(lambda: serial_shown(gateway, files.trust) == second, 20)
         assert serial_shown(gateway, files.trust, name="gateway.test") == second
         days_left = (metric(gateway, "torchgate_tls_certificate_expiry_timestamp_seconds") - time.time()) / 86400
         assert 29 < days_left < 31
@@ -93,22 +87,22 @@ def test_files_that_cannot_be_used_change_nothing_and_are_told(files: Files) -> 
         assert metric(gateway, "torchgate_tls_files_broken") == 0
         replace(files.certificate, good[: len(good) // 2])
         reload(gateway)
-        until(lambda: metric(gateway, "torchgate_tls_files_broken") == 1)
+        wait_until(lambda: metric(gateway, "torchgate_tls_files_broken") == 1, 20)
         assert serial_shown(gateway, files.trust) == first
         (line,) = [record for record in gateway.records() if record["level"] == "ERROR"]
         assert str(files.certificate) in line["message"]
         assert "Mend the files" in line["message"]
         replace(files.certificate, good)
         reload(gateway)
-        until(lambda: metric(gateway, "torchgate_tls_files_broken") == 0)
+        wait_until(lambda: metric(gateway, "torchgate_tls_files_broken") == 0, 20)
         other = trustme.CA().issue_cert("127.0.0.1")
         replace(files.key, other.private_key_pem.bytes())  # a key that is not the certificate's
         reload(gateway)
-        until(lambda: metric(gateway, "torchgate_tls_files_broken") == 1)
+        wait_until(lambda: metric(gateway, "torchgate_tls_files_broken") == 1, 20)
         assert serial_shown(gateway, files.trust) == first
         second = files.issue()
         reload(gateway)
-        until(lambda: serial_shown(gateway, files.trust) == second)
+        wait_until(lambda: serial_shown(gateway, files.trust) == second, 20)
         assert metric(gateway, "torchgate_tls_files_broken") == 0
 
 
@@ -117,7 +111,7 @@ def test_sighup_has_the_files_read(files: Files) -> None:
         gateway.until_ready(status=503)
         assert not any("new connections get" in record["message"] for record in gateway.records())
         reload(gateway)  # nothing has changed, so that nothing but the signal does it
-        until(lambda: any("new connections get" in record["message"] for record in gateway.records()))
+        wait_until(lambda: any("new connections get" in record["message"] for record in gateway.records()), 20)
 
 
 def test_files_that_cannot_be_used_stop_it_before_it_listens(files: Files) -> None:
@@ -184,7 +178,7 @@ async def test_reloads_under_load_lose_no_request(files: Files, num_clients: int
                 for _ in range(num_reloads):
                     serial = files.issue()
                     reload(gateway)
-                    await asyncio.to_thread(until, lambda: serial_shown(gateway, files.trust) == serial)  # noqa: B023
+                    await asyncio.to_thread(wait_until, lambda: serial_shown(gateway, files.trust) == serial)  # noqa: B023
             finally:
                 stopped.set()
     assert failures == []
