@@ -106,7 +106,6 @@ class Offer:
         except (OSError, ValueError) as error:
             logger.warning("a gateway that asked for the port does not listen: %s", error)
             self._part(peer)
-            return
 
     def _reply(self, peer: socket.socket, question: str) -> tuple[Mapping[str, Any], Sequence[socket.socket]]:
         if question == TAKE and self._taker in {None, peer}:

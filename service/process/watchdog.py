@@ -33,7 +33,7 @@ class Watchdog:
     `on_turn` is called by the loop, at least every `turn_seconds`.
     """
 
-    def __init__(self, seconds: float, on_turn: Callable[[], None], turn_seconds: float = 3.0) -> None:
+    def __init__(self, seconds: float, on_turn: Callable[[], None], turn_seconds: float) -> None:
         self._seconds = seconds
         self._on_turn = on_turn
         self._turn_seconds = min(seconds / NUM_TURNS, turn_seconds) if seconds else turn_seconds

@@ -29,10 +29,10 @@ class Certificates:
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
+        self._seen = _fingerprint(files)  # first: a change after it is seen
         self._newest = files.read()
         self.context = files.read()  # the server's; it stays the same, and each handshake leaves it for the newest
         self.context.sni_callback = self._use_newest
-        self._seen = _fingerprint(files)
         self.expires_at = _expiry(files.certificate).timestamp()  # the first of the chain to expire, Unix time
         self.is_broken = False  # whether the files hold nothing usable now
         self._asked = asyncio.Event()  # by SIGHUP

@@ -60,15 +60,11 @@ class IdleTimer:
         """Look after the whole time."""
         self._look_in(self._seconds)
 
-    def stop(self) -> None:
-        """Look no more."""
+    def close(self) -> None:
+        """Stop for good; forget the connection, which leads here, so that neither is left for the garbage collector."""
         if self.handle is not None:
             self.handle.cancel()
             self.handle = None
-
-    def close(self) -> None:
-        """Stop for good; forget the connection, which leads here, so that neither is left for the garbage collector."""
-        self.stop()
         self._expire = _do_nothing
 
     def _look_in(self, seconds: float, is_last_look: bool = False) -> None:
