@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
+from service.admin.file_watch import FileWatch
 from service.config.clients import ClientEntry, ClientsInvalid, Scope, digest, read_clients
 from service.config.settings import Settings
 from service.domain.caller import Caller
@@ -12,9 +14,7 @@ from service.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
 OF_PLAIN_KEYS: frozenset[Scope] = frozenset({"predict", "read"})
-FileState = tuple[int, int, int]
 
 
 class ClientDirectory:
@@ -30,11 +30,11 @@ class ClientDirectory:
             for number, key in enumerate(settings.keys, 1)
         }
         self._by_digest = self._plain
-        self._seen: FileState | None = None
+        self._watch: FileWatch | None = None
         self._watching: asyncio.Task[None] | None = None
         self.asks_for_key = bool(self._plain) or self._path is not None
         if self._path is not None:
-            self._seen = self._state()  # first: a change after it is seen
+            self._watch = FileWatch(self._path)
             self._use(read_clients(self._path))
 
     def find(self, known_as: bytes) -> Caller | None:
@@ -47,8 +47,8 @@ class ClientDirectory:
 
     def start(self) -> None:
         """Begin to look for changes of the file."""
-        if self._path is not None:
-            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        if self._path is not None and self._watch is not None:
+            self._watching = asyncio.get_running_loop().create_task(self._follow(self._path, self._watch))
 
     async def close(self) -> None:
         """Stop looking."""
@@ -56,29 +56,16 @@ class ClientDirectory:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
 
-    async def _watch(self) -> None:
-        assert self._path is not None
+    async def _follow(self, path: Path, watch: FileWatch) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            state = await asyncio.to_thread(self._state)
-            if state == self._seen:
-                continue
-            self._seen = state
+            await watch.until_changed()
             try:
-                entries = await asyncio.to_thread(read_clients, self._path)
+                entries = await asyncio.to_thread(read_clients, path)
             except ClientsInvalid as error:
                 logger.error("the clients stay as they were: %s", error)  # noqa: TRY400 - the cause may show keys
             else:
                 self._use(entries)
-                logger.info("%s was read again: %d clients", self._path, len(entries))
-
-    def _state(self) -> FileState | None:
-        assert self._path is not None
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+                logger.info("%s was read again: %d clients", path, len(entries))
 
     def _use(self, entries: Mapping[str, ClientEntry]) -> None:
         """Replace the clients. One whose entry is the same keeps its turn and what it has used of its quota."""

@@ -51,17 +51,15 @@ def require_trusted_keys(folder: Path) -> None:
         raise ValueError(f"{given}: there is no *.pub in it; `python -m training keys new` makes one")
 
 
-def require_verified_folder(folder: Path, model_store: Path) -> None:
-    """Raise ValueError unless the folder is there, or can be made, and nobody else can write into it."""
-    given = f"{env_name('verified_archives_dir')}={folder}"
+def require_folder(name: str, folder: Path, *, is_private: bool = False) -> None:
+    """Raise ValueError unless the folder is there, or can be made, and can be written; if private, by nobody else."""
+    given = f"{env_name(name)}={folder}"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700 if is_private else 0o777, parents=True, exist_ok=True)
         status = folder.stat()
     except OSError as error:
         raise ValueError(f"{given}: {error.strerror}; it must be a folder, or one that can be made") from error
-    if folder.resolve() == model_store.resolve():
-        raise ValueError(f"{given}: it must be another folder than {env_name('model_store')}")
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+    if is_private and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
         raise ValueError(f"{given}: others can write into it; give it to the gateway's user and run chmod go-w")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ValueError(f"{given}: nothing can be written into it")
@@ -79,17 +77,11 @@ def require_worker_python(name: str | None) -> None:
         )
 
 
-def require_log_folder(folder: Path) -> None:
-    """Raise ValueError unless the prediction log can be written there."""
-    given = f"{env_name('prediction_log_dir')}={folder}"
+def require_parquet(folder: Path) -> None:
+    """Raise ValueError unless the prediction log's files can be written."""
     if find_spec("pyarrow") is None:
+        given = f"{env_name('prediction_log_dir')}={folder}"
         raise ValueError(f"{given}: {sys.executable} has no pyarrow; install the extra 'prediction-log'")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"{given}: {error.strerror}; it must be a folder, or one that can be made") from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ValueError(f"{given}: nothing can be written into it")
 
 
 def require_collector(address: str) -> None:

@@ -11,9 +11,9 @@ from service.config.environment import (
     PREFIX,
     env_name,
     require_collector,
-    require_log_folder,
+    require_folder,
+    require_parquet,
     require_trusted_keys,
-    require_verified_folder,
     require_worker_python,
     with_secrets,
 )
@@ -180,11 +180,15 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
                 f"{env_name('api_keys')}"
             )
         if self.verified_archives_dir is not None:
-            require_verified_folder(self.verified_archives_dir, self.model_store)
+            if self.verified_archives_dir.resolve() == self.model_store.resolve():
+                given = f"{env_name('verified_archives_dir')}={self.verified_archives_dir}"
+                raise ValueError(f"{given}: it must be another folder than {env_name('model_store')}")
+            require_folder("verified_archives_dir", self.verified_archives_dir, is_private=True)
         if self.backend == "workers":
             require_worker_python(self.worker_python)
         if self.prediction_log_dir is not None:
-            require_log_folder(self.prediction_log_dir)
+            require_parquet(self.prediction_log_dir)
+            require_folder("prediction_log_dir", self.prediction_log_dir)
             if self.prediction_log_inputs == "image" and self.prediction_log_max_bytes < 2 * self.max_body_bytes:
                 raise ValueError(
                     f"{env_name('prediction_log_max_bytes')}={self.prediction_log_max_bytes} must be at least twice "

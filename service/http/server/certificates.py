@@ -11,13 +11,11 @@ from pathlib import Path
 
 from cryptography import x509
 
+from service.admin.file_watch import FileWatch
 from service.config.tls import TlsFiles
 from service.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
-
-LOOK_SECONDS = 1.0
-Fingerprint = tuple[tuple[int, int, int], ...]  # of each file: inode, time of its last change, size
 
 
 class Certificates:
@@ -29,13 +27,12 @@ class Certificates:
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self._seen = _fingerprint(files)  # first: a change after it is seen
+        self._watch = FileWatch(*(path for path in (files.certificate, files.key, files.client_ca) if path is not None))
         self._newest = files.read()
         self.context = files.read()  # the server's; it stays the same, and each handshake leaves it for the newest
         self.context.sni_callback = self._use_newest
         self.expires_at = _expiry(files.certificate).timestamp()  # the first of the chain to expire, Unix time
         self.is_broken = False  # whether the files hold nothing usable now
-        self._asked = asyncio.Event()  # by SIGHUP
 
     def _use_newest(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         # OpenSSL asks this for every handshake, also without a server name.
@@ -47,8 +44,8 @@ class Certificates:
         metrics.tls_certificate_expiry.set_function(lambda: self.expires_at)
         metrics.tls_files_broken.set_function(lambda: self.is_broken)
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._asked.set)
-        task = loop.create_task(self._watch())
+        loop.add_signal_handler(signal.SIGHUP, self._watch.asked.set)
+        task = loop.create_task(self._follow())
         try:
             yield
         finally:
@@ -57,32 +54,21 @@ class Certificates:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _watch(self) -> None:
-        last = self._seen
+    async def _follow(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), LOOK_SECONDS)
-            found = await asyncio.to_thread(_fingerprint, self._files)
-            # Certificate and key are seldom written at the same instant, so a change must have settled for one look.
-            if self._asked.is_set() or (found == last and found != self._seen):
-                self._asked.clear()
-                await self._reload()
-            last = found
-
-    async def _reload(self) -> None:
-        self._seen = await asyncio.to_thread(_fingerprint, self._files)
-        try:
-            newest, expires = await asyncio.to_thread(self._read)
-        except ValueError as error:
-            self.is_broken = True
-            logger.error(  # noqa: TRY400 - the trace leads into OpenSSL
-                "the new certificate cannot be used, the one before stays: %s. Mend the files; they are read again "
-                "when they change",
-                error,
-            )
-            return
-        self._newest, self.expires_at, self.is_broken = newest, expires.timestamp(), False
-        logger.info("new connections get the certificate that expires on %s", expires.isoformat())
+            await self._watch.until_changed()
+            try:
+                newest, expires = await asyncio.to_thread(self._read)
+            except ValueError as error:
+                self.is_broken = True
+                logger.error(  # noqa: TRY400 - the trace leads into OpenSSL
+                    "the new certificate cannot be used, the one before stays: %s. Mend the files; they are read again "
+                    "when they change",
+                    error,
+                )
+            else:
+                self._newest, self.expires_at, self.is_broken = newest, expires.timestamp(), False
+                logger.info("new connections get the certificate that expires on %s", expires.isoformat())
 
     def _read(self) -> tuple[ssl.SSLContext, datetime]:
         return self._files.read(), _expiry(self._files.certificate)
@@ -114,18 +100,6 @@ def open_certificates(files: TlsFiles | None) -> Certificates | NoCertificates:
 def ignore_sighup() -> None:
     """Have SIGHUP, which asks for a reading of the files, end nothing while they are not watched yet or any more."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-
-def _fingerprint(files: TlsFiles) -> Fingerprint:
-    return tuple(_stat(path) for path in (files.certificate, files.key, files.client_ca) if path is not None)
-
-
-def _stat(path: Path) -> tuple[int, int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0, 0)
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _expiry(path: Path) -> datetime:

@@ -13,6 +13,7 @@ from service.process.listening import ADMIN, PUBLIC
 
 LONGEST_FORWARDED = 2048  # bytes of X-Forwarded-For that are looked at, from its end
 Scheme = Literal["http", "https"]
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # RFC 4514, sections 2.4 and 3
 SPECIAL = re.compile(r'([,+"\\<>;=])')
 BACKSLASH = r"\\\1"
@@ -50,10 +51,10 @@ class Clients:
     def greet(self, transport: asyncio.Transport, listener: str) -> Client:
         """Return the client of a new connection."""
         peer = transport.get_extra_info("peername")
-        address = (_address(peer[0]) or "") if isinstance(peer, tuple) else ""  # a Unix socket has none
+        address = _address(peer[0]) if isinstance(peer, tuple) else None  # a Unix socket has none
         is_tls = transport.get_extra_info("sslcontext") is not None
         return Client(
-            address,
+            "" if address is None else str(address),
             "https" if is_tls else "http",
             self._checks[listener],
             _subject(transport.get_extra_info("peercert")) if is_tls else None,
@@ -72,22 +73,18 @@ class Clients:
                 chain.append(value)
             elif name == b"x-forwarded-proto":
                 scheme = SCHEMES.get(value.rpartition(b",")[2].strip().lower(), scheme)
-        address = proxy.address
+        nearest = None
         for hop in reversed(b",".join(chain)[-LONGEST_FORWARDED:].split(b",")):
-            known = _address(hop.strip().decode("latin-1"))
-            if known is None:
-                break
-            address = known
+            address = _address(hop.strip().decode("latin-1"))
+            nearest = address or nearest
             if not self._is_proxy(address):
                 break
+        found = proxy.address if nearest is None else str(nearest)
         # The certificate is the proxy's own: it does not speak for those behind.
-        return replace(proxy, address=address, scheme=scheme, certificate=None, is_proxy=False)
+        return replace(proxy, address=found, scheme=scheme, certificate=None, is_proxy=False)
 
-    def _is_proxy(self, address: str) -> bool:
-        if not self._proxies or not address:
-            return False
-        found = ipaddress.ip_address(address)
-        return any(found in network for network in self._proxies)
+    def _is_proxy(self, address: Address | None) -> bool:
+        return address is not None and any(address in network for network in self._proxies)
 
 
 def _subject(certificate: dict[str, Any] | None) -> str | None:
@@ -98,8 +95,8 @@ def _subject(certificate: dict[str, Any] | None) -> str | None:
     return ",".join(f"{SHORT_NAMES.get(name, name)}={SPECIAL.sub(BACKSLASH, value)}" for name, value in pairs)
 
 
-def _address(text: str) -> str | None:
-    """Return an address in its shortest form: without a port, brackets, a zone or IPv4 inside IPv6."""
+def _address(text: str) -> Address | None:
+    """Return an address: without a port, brackets, a zone or IPv4 inside IPv6."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
@@ -109,4 +106,4 @@ def _address(text: str) -> str | None:
     except ValueError:
         return None
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return str(mapped or found)
+    return mapped or found

@@ -112,7 +112,7 @@ async def test_reads_are_open_unless_the_settings_close_them(tmp_path: Path) -> 
 async def test_the_file_is_read_again_when_it_changes_and_a_wrong_one_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("service.admin.directory.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("service.admin.file_watch.LOOK_SECONDS", 0.01)
     options = with_clients(tmp_path)
     caplog.set_level("INFO")
 
