@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from service.batching.request import InferenceRequest, Item
 from service.domain.caller import GATEWAY, Caller
@@ -18,6 +19,7 @@ WINDOW_SECONDS = 5.0  # who called in the last two of these has called of late
 MOST_NEW_TURNS = 64  # in a row, before the ring goes on
 MOST_EMPTY_LANES = 1024
 MOST_COMPARED = 256  # lanes, when the longest is looked for
+MOST_COUNTED = 128  # lanes, when a wait is estimated: a thousand would take half a millisecond of each request
 DOMINANCE = 1.5  # times what each caller would have if all had as many items waiting
 
 
@@ -102,7 +104,11 @@ class Turns:
         self._choose()
 
     def num_before(self, request: InferenceRequest) -> int:
-        """Return how many items of others, and of its caller, should go before the last item of `request`."""
+        """Return how many items of others, and of its caller, should go before the last item of `request`.
+
+        Of more than MOST_COUNTED lanes it is an estimate: each stands for its neighbours, too. None weighs much, since
+        no lane gives more than its turns are worth.
+        """
         own = self.by_caller.get(request.caller)
         num_own = 0 if own is None else len(own.items) - own.place(request)
         if len(self.by_caller) == 1 and own is not None:
@@ -110,8 +116,10 @@ class Turns:
         num_turns = (num_own + request.num_items) / request.caller.share
         goes_first = num_turns <= 1 and (own is None or own in self._new)
         lanes = self._new if goes_first else self.by_caller.values()
-        others = [lane for lane in lanes if lane is not own]
-        return num_own + sum([min(len(lane.items), math.ceil(num_turns * lane.caller.share)) for lane in others])
+        step = max(math.ceil(len(lanes) / MOST_COUNTED), 1)
+        others = [lane for lane in islice(lanes, 0, None, step) if lane is not own]
+        before = sum([min(len(lane.items), math.ceil(num_turns * lane.caller.share)) for lane in others])
+        return num_own + before * step
 
     def _join(self, caller: Caller) -> Lane:
         lane = Lane(caller)
@@ -171,7 +179,7 @@ class ItemQueue:
         """Return how many items should leave before the last item of `request` does, its own left out."""
         if request.priority == "normal":
             return self._normal.num_before(request)
-        return sum(len(lane.items) for lane in self._normal.by_caller.values()) + self._low.num_before(request)
+        return sum([len(lane.items) for lane in self._normal.by_caller.values()]) + self._low.num_before(request)
 
     def num_beside_greedy(self) -> int:
         """Return how many callers wait if one has far more here than the others who called of late; otherwise 0."""

@@ -3,7 +3,7 @@
 import pytest
 
 from service.batching.over_share import over_share
-from service.batching.queue import MOST_EMPTY_LANES, MOST_NEW_TURNS, ItemQueue
+from service.batching.queue import MOST_COUNTED, MOST_EMPTY_LANES, MOST_NEW_TURNS, ItemQueue
 from service.batching.request import InferenceRequest, Item
 from service.domain.backend import Priority
 from service.domain.caller import GATEWAY, Caller
@@ -82,6 +82,25 @@ def test_a_newcomer_waits_for_newcomers_alone_unless_it_has_much() -> None:
     assert queue.num_before(InferenceRequest(4, 1, 5.0, lambda: None, "low", caller=light)) == 80
     assert queue.num_before(InferenceRequest(1, 1, 0.5, lambda: None, caller=greedy)) == 3
     assert queue.num_before(InferenceRequest(1, 1, 5.0, lambda: None, caller=greedy)) == 40 + 40
+
+
+def test_the_wait_behind_a_thousand_callers_is_estimated_from_a_few() -> None:
+    looked_at: list[int] = []
+
+    class Watched(list[Item]):
+        def __len__(self) -> int:
+            looked_at.append(1)
+            return super().__len__()
+
+    queue = ItemQueue(limits(max_queue_items=10_000, max_queue_bytes=100_000))
+    lengths = [1000, *(1 + number % 7 for number in range(1000))]
+    for length in lengths:
+        push(queue, length, 1.0, caller=Caller())
+    for lane in queue.lanes:
+        lane.items = Watched(lane.items)
+    found = queue.num_before(InferenceRequest(4, 1, 5.0, lambda: None, caller=Caller()))
+    assert found == pytest.approx(sum(min(length, 4) for length in lengths), rel=0.02)
+    assert 0 < len(looked_at) <= MOST_COUNTED
 
 
 def test_a_queue_is_dominated_while_one_caller_has_far_more_than_others_who_called_of_late() -> None:
