@@ -18,9 +18,11 @@ from benchmarks.systems.gateway import gateway
 from benchmarks.workloads.own import own_workload
 from benchmarks.workloads.workload import Workload
 from handlers.graph_forms import FORMS
+from service.config.settings import Settings
 
 WORKERS, THREADS = "TORCHGATE_WORKERS_PER_VERSION", "OMP_NUM_THREADS"
 FORM, LIMIT = "TORCHGATE_GRAPH_FORM", "TORCHGATE_MAX_BATCH_SIZE"
+MOST_WORKERS: int = Settings.model_fields["max_workers_per_version"].default
 LIMITS = (8, 16, 32, 64, 128)
 NUM_FINAL_REPEATS = 3
 TUNED_FILE = "tuned.env"
@@ -79,9 +81,16 @@ class Tuner:
 
 
 def shapes(cores: int) -> list[Setting]:
-    """Return workers x threads: every way to give each core one thread, and one worker more than that."""
+    """Return workers x threads: every way to give each core one thread, and one worker more than that.
+
+    Shapes of more workers than a version may have are left out.
+    """
     pairs = [(workers, cores // workers) for workers in range(1, cores + 1) if cores % workers == 0]
-    return [{WORKERS: str(workers), THREADS: str(threads)} for workers, threads in [*pairs, (cores + 1, 1)]]
+    return [
+        {WORKERS: str(workers), THREADS: str(threads)}
+        for workers, threads in [*pairs, (cores + 1, 1)]
+        if workers <= MOST_WORKERS
+    ]
 
 
 def forms(workload: Workload) -> list[Setting]:

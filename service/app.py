@@ -145,7 +145,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     problems.install(app)
     clients = ClientDirectory(settings, metrics)
     access = Access(settings, clients, metrics)
-    operations = Operations(store, reconciler, registry)
+    operations = Operations(store, reconciler, registry, settings.max_workers_per_version)
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
     services = PredictionServices(

@@ -15,6 +15,7 @@ from service.errors.admin import (
     LabelNotFound,
     NothingEarlier,
     RolloutActive,
+    TooManyWorkers,
     TrafficRefused,
     VersionExists,
     VersionInUse,
@@ -40,8 +41,9 @@ class AdminContext:
 class Operations:
     """Changes versions, traffic and labels."""
 
-    def __init__(self, store: ModelStore, reconciler: Reconciler, registry: Registry) -> None:
+    def __init__(self, store: ModelStore, reconciler: Reconciler, registry: Registry, max_workers: int) -> None:
         self._store = store
+        self._max_workers = max_workers
         self._reconciler = reconciler
         self._registry = registry
 
@@ -69,6 +71,7 @@ class Operations:
         asked = replace(asked, entry=replace(asked.entry, subject=file))
         before = self._registry.models.get(model, ModelState(model))
         async with self.noted(asked.entry):
+            self._require_few(num_workers or 1)
             archive = await self._archive(model, file)
             if self._reconciler.find(archive.target) is not None:  # it may still drain
                 raise VersionExists(model, archive.version)
@@ -123,6 +126,7 @@ class Operations:
 
         async with self.noted(asked.entry):
             before = self._ready(model, version).record.num_workers
+            self._require_few(num_workers)
         await self.change(asked, lambda state: edited(state, num_workers))
         return await self._carried_out(asked.entry, Target(model, version), lambda state: edited(state, before))
 
@@ -189,6 +193,10 @@ class Operations:
             return replace(state, labels={name: v for name, v in state.labels.items() if name != label})
 
         return await self.change(asked, edit)
+
+    def _require_few(self, num_workers: int) -> None:
+        if num_workers > self._max_workers:
+            raise TooManyWorkers(num_workers, self._max_workers)
 
     def _require_ready(self, state: ModelState, version: str) -> None:
         _wanted(state, version)

@@ -156,6 +156,7 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
     @model_validator(mode="after")
     def _cross_check(self) -> Self:
         for smaller, larger in (
+            ("workers_per_version", "max_workers_per_version"),
             ("max_images", "max_queue_items"),
             ("max_body_bytes", "max_batch_bytes"),
             ("max_body_bytes", "max_buffered_bytes"),

@@ -33,3 +33,10 @@ class ModelStoreSettings(BaseModel):
         description="Pause between two looks for new archives; 0 looks only when the gateway starts.",
     )
     workers_per_version: int = Field(2, ge=1, le=256, description="Worker processes for each loaded version.")
+    max_workers_per_version: int = Field(
+        32,
+        ge=1,
+        le=256,
+        description="Most of them that an operator or an archive may ask for; a version that was given more before has "
+        "this many.",
+    )

@@ -166,6 +166,17 @@ class TrafficRefused(AdminError, status=422, code="traffic_invalid"):
     sentence = "{reason}."
 
 
+class TooManyWorkers(AdminError, status=422, code="too_many_workers"):
+    """The version would have more workers than the settings allow."""
+
+    num_workers: int
+    max_workers: int
+    sentence = (
+        "A version cannot have {num_workers} workers: TORCHGATE_MAX_WORKERS_PER_VERSION allows {max_workers}. Ask for "
+        "fewer, or raise it."
+    )
+
+
 class ArchiveRefused(AdminError, status=422, code="archive_refused"):
     """The archive is not the one that the manifest promises, cannot be loaded, or fails its self-check."""
 

@@ -90,7 +90,13 @@ class ModelVersion:
     """A recorded version: whether it takes requests, and the batcher that sends them to the backend."""
 
     def __init__(
-        self, record: VersionRecord, revision: int, default_workers: int, batcher: Batcher, metrics: VersionMetrics
+        self,
+        record: VersionRecord,
+        revision: int,
+        default_workers: int,
+        max_workers: int,
+        batcher: Batcher,
+        metrics: VersionMetrics,
     ) -> None:
         self.target = record.archive.target
         self.target_bytes = target_bytes(self.target)
@@ -106,7 +112,7 @@ class ModelVersion:
         self.error: Exception | None = None  # why it is not ready, or has another number of workers
         self.was_tried = False  # has been ready or failed once
         self.load_started = 0.0  # time.monotonic()
-        self._default_workers = default_workers
+        self._default_workers, self._max_workers = default_workers, max_workers
         self._num_failures = 0
         self._retry_at = 0.0  # time.monotonic(); of the next load
         self._scale_at = 0.0  # time.monotonic(); when the number of workers may be corrected again
@@ -122,8 +128,8 @@ class ModelVersion:
 
     @property
     def num_workers(self) -> int:
-        """Return the recorded number of workers, else the setting."""
-        return self.record.num_workers or self._default_workers
+        """Return the recorded number of workers, else the setting; the record may be from when more were allowed."""
+        return min(self.record.num_workers or self._default_workers, self._max_workers)
 
     @property
     def is_open(self) -> bool:

@@ -64,7 +64,8 @@ class VersionLoader:
         metrics = VersionMetrics(self._metrics, record.archive.target)
         batcher = Batcher(record.archive.target, self._backend, _limits(self._settings), metrics)
         metrics.watch(batcher.gauges)
-        return ModelVersion(record, revision, self._settings.workers_per_version, batcher, metrics)
+        default, most = self._settings.workers_per_version, self._settings.max_workers_per_version
+        return ModelVersion(record, revision, default, most, batcher, metrics)
 
     async def open(self, version: ModelVersion) -> None:
         """Read the archive's contract; raises StoreError if the manifest names another archive."""

@@ -26,6 +26,7 @@ def test_shapes_use_every_core_once_or_one_worker_more() -> None:
         ("4", "1"),
         ("5", "1"),
     ]
+    assert [each[WORKERS] for each in shapes(64)] == ["1", "2", "4", "8", "16", "32"], "no gateway takes more"
 
 
 def test_a_gain_is_one_only_beyond_the_spread() -> None:

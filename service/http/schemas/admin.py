@@ -35,13 +35,13 @@ class VersionRegister(Strict):
     """An archive to load."""
 
     file: str = Field(description="Name of the archive in the model store, as its manifest has it.")
-    num_workers: int | None = Field(None, ge=1, le=256, description="Its workers; as the settings say if absent.")
+    num_workers: int | None = Field(None, ge=1, description="Its workers; as the settings say if absent.")
 
 
 class VersionScale(Strict):
     """Another size of a version."""
 
-    num_workers: int = Field(ge=1, le=256)
+    num_workers: int = Field(ge=1, description="At most TORCHGATE_MAX_WORKERS_PER_VERSION.")
 
 
 class ShadowInfo(BaseModel):

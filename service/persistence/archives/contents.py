@@ -1,9 +1,11 @@
-"""Reads the contract inside an archive."""
+"""Reads the contract inside an archive, and what it asks of TorchServe."""
 
 import json
+import re
 import zipfile
 from typing import BinaryIO
 
+from service.config.environment import env_name
 from service.domain.archive import Archive, StoreError
 from service.domain.backend import Target
 from service.domain.contract import Contract, ContractInvalid, parse_contract
@@ -11,6 +13,8 @@ from service.domain.contract import Contract, ContractInvalid, parse_contract
 CONTRACT = "contract.json"
 # A contract is text of a few hundred kilobytes at most; an archive that claims more is not ours.
 MAX_CONTRACT_BYTES = 16 * 1024 * 1024
+ARCHIVE_MANIFEST = "MAR-INF/MANIFEST.json"
+WORKERS = re.compile(rb"^[ \t]*m(?:in|ax)Workers[ \t]*:[ \t]*([0-9]{1,9})", re.MULTILINE)
 
 
 def read_contract(file: BinaryIO, archive: Archive) -> Contract:
@@ -35,8 +39,33 @@ def read_contract(file: BinaryIO, archive: Archive) -> Contract:
     return contract
 
 
+def require_few_workers(file: BinaryIO, max_workers: int) -> None:
+    """Raise StoreError if the open archive's own settings ask for more workers. Blocks on disk.
+
+    TorchServe puts the numbers of an archive's `configFile` above those of the call that loads it.
+    """
+    try:
+        with zipfile.ZipFile(file) as archived:
+            if ARCHIVE_MANIFEST not in archived.namelist():
+                return
+            config = json.loads(_read(archived, ARCHIVE_MANIFEST)).get("model", {}).get("configFile")
+            found = WORKERS.findall(_read(archived, config)) if config else []
+    except StoreError:
+        raise
+    except Exception as error:  # as above
+        raise StoreError(f"{ARCHIVE_MANIFEST}: {type(error).__name__}: {error}") from error
+    if (num_workers := max(map(int, found), default=0)) > max_workers:
+        raise StoreError(
+            f"its {config} asks for {num_workers} workers, {env_name('max_workers_per_version')} allows {max_workers}"
+        )
+
+
+def _read(archived: zipfile.ZipFile, name: str) -> bytes:
+    if archived.getinfo(name).file_size > MAX_CONTRACT_BYTES:
+        raise StoreError(f"{name} is larger than {MAX_CONTRACT_BYTES} bytes")
+    return archived.read(name)
+
+
 def _contract(file: BinaryIO) -> Contract:
     with zipfile.ZipFile(file) as archived:
-        if archived.getinfo(CONTRACT).file_size > MAX_CONTRACT_BYTES:
-            raise StoreError(f"{CONTRACT} is larger than {MAX_CONTRACT_BYTES} bytes")
-        return parse_contract(json.loads(archived.read(CONTRACT)))
+        return parse_contract(json.loads(_read(archived, CONTRACT)))

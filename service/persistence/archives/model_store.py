@@ -10,7 +10,7 @@ from service.domain.archive import Archive, Catalog, StoreError, TrustError
 from service.domain.backend import VerifiedArchive
 from service.domain.contract import Contract
 from service.persistence.archives import copies
-from service.persistence.archives.contents import read_contract
+from service.persistence.archives.contents import read_contract, require_few_workers
 from service.persistence.archives.counters import Counters
 from service.persistence.archives.manifest import MANIFEST, read_catalog
 from service.persistence.archives.trust import AnyManifest, SignedManifest, Trust
@@ -23,6 +23,7 @@ class ModelStore:
 
     def __init__(self, settings: Settings, database: Database, metrics: Metrics) -> None:
         self._folder = settings.model_store
+        self._max_workers = settings.max_workers_per_version
         keys = settings.trusted_keys_dir
         tell_expiry = metrics.manifest_expiry.set
         self._trust: Trust = AnyManifest() if keys is None else SignedManifest(keys, Counters(database), tell_expiry)
@@ -37,10 +38,12 @@ class ModelStore:
         """Check an archive and return its contract.
 
         Raises:
-            StoreError: the file is missing, is not the one in the manifest, or carries no valid contract.
+            StoreError: the file is missing, is not the one in the manifest, carries no valid contract, or asks for
+                more workers than a version may have.
         """
         with self._opened(archive) as file:
             copies.check(file, archive.sha256)
+            require_few_workers(file, self._max_workers)
             return read_contract(file, archive)
 
     def verified(self, archive: Archive, stop: threading.Event) -> VerifiedArchive:

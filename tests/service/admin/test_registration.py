@@ -1,6 +1,9 @@
 """Versions are registered and unregistered, by hand and by the model store's policy; nothing is lost."""
 
 import asyncio
+import io
+import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,8 @@ import pytest
 from service.domain.backend import Target
 from tests.gateway import running_gateway
 from tests.service.operator import NEW, OLD, change, events, shares
-from tests.stores import make_store
+from tests.service.problems import problem_of
+from tests.stores import make_store, replace_archive
 
 pytestmark = pytest.mark.anyio
 
@@ -100,3 +104,41 @@ async def test_nothing_is_registered_by_itself_where_that_is_asked_for(tmp_path:
         answer = await rig.client.post("/models/digits/versions", json={"file": "digits-1.0.mar"})
         assert answer.status_code == 201, answer.text
         assert await shares(rig, 2) == {"1.0": 2}
+
+
+async def test_no_version_gets_more_workers_than_the_settings_allow(tmp_path: Path) -> None:
+    named = "TORCHGATE_MAX_WORKERS_PER_VERSION allows 4"
+    async with running_gateway(tmp_path, (OLD, NEW), max_workers_per_version=4) as rig:
+        body = {"file": "digits-1.0.mar", "num_workers": 5}
+        problem = problem_of(await change(rig, "POST", "/versions", body, if_match=""), 422, "too_many_workers")
+        assert named in problem["detail"]
+        for num_workers in (5, 10**30):
+            answer = await change(rig, "PATCH", "/versions/1.1", {"num_workers": num_workers}, if_match="")
+            assert named in problem_of(answer, 422, "too_many_workers")["detail"]
+        answer = await change(rig, "PATCH", "/versions/1.1", {"num_workers": 4}, if_match="")
+        assert (answer.status_code, answer.json()["num_workers"]) == (200, 4)
+        refused = [(event["action"], event["outcome"]) for event in await events(rig)]
+    assert refused[-4:] == [("register", "refused"), *[("scale", "refused")] * 2, ("scale", "done")]
+    async with running_gateway(tmp_path, (OLD, NEW), max_workers_per_version=2) as rig:  # recorded when 4 were allowed
+        assert rig.control.registered == {Target("digits", "1.1"): 2}
+        (version,) = (await rig.client.get("/models/digits")).json()["versions"]
+        assert version["num_workers"] == 2
+
+
+async def test_an_archive_whose_own_settings_ask_for_more_workers_is_refused(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    make_store(store, (OLD, NEW))
+    async with running_gateway(tmp_path, (OLD, NEW), max_workers_per_version=4) as rig:
+        path = store / "digits-1.0.mar"
+        plain = path.read_bytes()
+        for num_workers, status in ((5, 422), (4, 201)):
+            content = io.BytesIO(plain)
+            with zipfile.ZipFile(content, "a") as archive:
+                archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"model": {"configFile": f"{num_workers}.yaml"}}))
+                archive.writestr(f"{num_workers}.yaml", f"# for TorchServe\nminWorkers: {num_workers}\n")
+            replace_archive(store, Target("digits", "1.0"), content.getvalue())
+            answer = await change(rig, "POST", "/versions", {"file": path.name}, if_match="")
+            assert answer.status_code == status, answer.text
+            if status == 422:
+                detail = problem_of(answer, 422, "archive_refused")["detail"]
+                assert "5.yaml asks for 5 workers, TORCHGATE_MAX_WORKERS_PER_VERSION allows 4" in detail

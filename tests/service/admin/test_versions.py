@@ -49,7 +49,7 @@ class Gate:
             made, store, FakeBackend(), self.control, self.registry, membership, lease, Metrics()
         )
         self.router = Router(self.reconciler, self.registry, None)
-        self.operations = Operations(store, self.reconciler, self.registry)
+        self.operations = Operations(store, self.reconciler, self.registry, 3)
 
     async def settle(self) -> None:
         """Return when the gateway has seen of the backend what there is to see."""

@@ -17,7 +17,7 @@ TARGET = Target("digits", "1.0")
 def test_a_load_may_fail_for_days() -> None:
     archive = Archive(file="a.mar", model="digits", version="1.0", release="1.0", variant="fp32", sha256="0" * 64)
     metrics = VersionMetrics(Metrics(), TARGET)
-    version = ModelVersion(VersionRecord(archive), 1, 1, Batcher(TARGET, FakeBackend(), LIMITS, metrics), metrics)
+    version = ModelVersion(VersionRecord(archive), 1, 1, 1, Batcher(TARGET, FakeBackend(), LIMITS, metrics), metrics)
     for _ in range(1100):  # a float has no power of two above the 1023rd
         version.start_loading("trying")
         version.fail(BackendFailed("no memory"), "no memory")

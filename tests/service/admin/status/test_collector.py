@@ -47,7 +47,7 @@ class Stage:
             file="a.mar", model="digits", version=version, release=version, variant="fp32", sha256="0" * 64
         )
         batcher = Batcher(target, FakeBackend(), LIMITS, metrics)
-        return ModelVersion(VersionRecord(archive), 1, 2, batcher, metrics)
+        return ModelVersion(VersionRecord(archive), 1, 2, 2, batcher, metrics)
 
     async def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
         look = await self.observer.look()
