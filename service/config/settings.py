@@ -57,7 +57,7 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
         1,
         ge=0,
         le=1,
-        description="Share of the requests that are recorded; one with a `traceparent` is if its caller says so.",
+        description="Share of the requests that are recorded; a trusted proxy's `traceparent` decides for itself.",
     )
 
     prediction_log_dir: Path | None = Field(

@@ -70,10 +70,10 @@ class RequestRecorder:
     ) -> "RequestContext":
         """Return the context of a request that has just come; only a direct one has a route already."""
         headers = dict(raw_headers)
+        trace = read_context(raw_headers) if TRACEPARENT in headers else None
+        span = None if path in QUIET_ROUTES else self._tracing.begin(trace, may_decide=client.is_proxy)
         if client.is_proxy:
             client = self._clients.forwarded(client, raw_headers)
-        trace = read_context(raw_headers) if TRACEPARENT in headers else None
-        span = None if path in QUIET_ROUTES else self._tracing.begin(trace)
         context = RequestContext(self, method, path, query_string, headers, client, route, trace, span)
         self._num_in_progress[context.in_progress_as] += 1
         return context

@@ -67,8 +67,11 @@ class Tracing(Protocol):
     def start(self) -> None:
         """Get ready for spans."""
 
-    def begin(self, given: TraceContext | None) -> OpenSpan | None:
-        """Begin the span of a request whose caller sent the context `given`. Return None if it is not recorded."""
+    def begin(self, given: TraceContext | None, *, may_decide: bool) -> OpenSpan | None:
+        """Begin the span of a request that came with the context `given`. Return None if it is not recorded.
+
+        `may_decide` is whether its sender's decision counts.
+        """
 
     async def close(self) -> None:
         """Export the recorded spans, within a few seconds."""
@@ -80,7 +83,7 @@ class NoTracing:
     def start(self) -> None:
         """Do nothing."""
 
-    def begin(self, given: TraceContext | None) -> OpenSpan | None:
+    def begin(self, given: TraceContext | None, *, may_decide: bool) -> OpenSpan | None:
         """Return None."""
         return None
 
@@ -89,20 +92,19 @@ class NoTracing:
 
 
 class Sampler:
-    """Follows the caller's decision; records a share of the requests whose caller made none (parent-based)."""
+    """Follows the decision of those who may decide (parent-based); records a share of all other requests."""
 
     def __init__(self, ratio: float, sink: Callable[[Span], None]) -> None:
         self._ratio = ratio
         self._sink = sink
 
-    def begin(self, given: TraceContext | None) -> OpenSpan | None:
+    def begin(self, given: TraceContext | None, *, may_decide: bool) -> OpenSpan | None:
         """Begin the span of a request. Return None if it is not recorded."""
-        if given is not None:
-            if not given.is_sampled:
-                return None
-            return OpenSpan(given.trace_id, _new_span_id(), given.span_id, True, given.state, self._sink)
-        if _ids.random() >= self._ratio:
+        # Drawn, not computed from the trace's id: a stranger could choose an id that is always recorded.
+        if not (given.is_sampled if given is not None and may_decide else _ids.random() < self._ratio):
             return None
+        if given is not None:
+            return OpenSpan(given.trace_id, _new_span_id(), given.span_id, True, given.state, self._sink)
         return OpenSpan(_new_trace_id(), _new_span_id(), None, False, "", self._sink)
 
 

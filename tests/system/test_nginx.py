@@ -23,6 +23,8 @@ RECIPE = ROOT / "deploy" / "nginx" / "torchgate.conf"
 NAME = "gateway.test"
 IMAGE = {"Content-Type": "image/png"}
 FORGED = {"X-Forwarded-For": "203.0.113.7"}
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACED = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
 
 
 @contextmanager
@@ -79,13 +81,13 @@ def client_at(address: str, url: str, files: Files) -> httpx.Client:
     return httpx.Client(base_url=url, transport=transport, headers={"Host": NAME})
 
 
-def logged(gateway: GatewayProcess, request_id: str) -> str:
-    """Return the client's address in the log's line for this request."""
+def logged(gateway: GatewayProcess, request_id: str) -> tuple[str, str | None]:
+    """Return the client's address and the trace in the log's line for this request."""
     deadline = time.monotonic() + 20
     while True:
         for record in gateway.records():
             if record.get("request_id") == request_id:
-                return str(record["client"])
+                return record["client"], record.get("trace_id")
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -107,13 +109,14 @@ def test_the_clients_address_arrives_and_cannot_be_forged(tmp_path: Path) -> Non
         sni = {"sni_hostname": NAME}
         with behind, direct:
             for number, headers in enumerate(({}, FORGED, {"X-Forwarded-For": "127.0.0.1"})):
-                asked = {**IMAGE, **headers, "X-Request-Id": f"behind-{number}"}
+                asked = {**IMAGE, **TRACED, **headers, "X-Request-Id": f"behind-{number}"}
                 answer = behind.post("/predict", content=b"an image", headers=asked, extensions=sni)
                 assert answer.headers["x-request-id"] == f"behind-{number}"
                 assert "content-security-policy" in answer.headers
-                assert logged(gateway, f"behind-{number}") == "127.0.0.2"
-            direct.post("/predict", content=b"an image", headers={**IMAGE, **FORGED, "X-Request-Id": "direct"})
-            assert logged(gateway, "direct") == "127.0.0.3"
+                assert logged(gateway, f"behind-{number}") == ("127.0.0.2", None)
+            asked = {**IMAGE, **TRACED, **FORGED, "X-Request-Id": "direct"}
+            direct.post("/predict", content=b"an image", headers=asked)
+            assert logged(gateway, "direct") == ("127.0.0.3", TRACE)
             large = b"x" * 20_000_000
             answer = behind.post("/predict", content=large, headers=IMAGE, extensions=sni)
             assert answer.headers["content-type"] == "application/problem+json", answer.text

@@ -34,7 +34,7 @@ def num_spans(metrics: Metrics, result: str) -> float:
 
 def record(tracing: OtlpTracing, num: int) -> None:
     for _ in range(num):
-        span = tracing.begin(None)
+        span = tracing.begin(None, may_decide=False)
         assert span is not None
         span.end("request", "server", time.monotonic(), time.monotonic(), {})
 
@@ -117,7 +117,7 @@ async def test_nothing_is_recorded_or_told_when_it_is_off(tmp_path: Path) -> Non
     async with running_gateway(tmp_path) as rig:
         assert (await rig.predict(b"class:1", headers={"traceparent": parent})).status_code == 200
         assert rig.backend.options[-1].headers == ()
-    assert NoTracing().begin(None) is None
+    assert NoTracing().begin(None, may_decide=True) is None
 
 
 def test_the_exporter_is_imported_only_where_it_is_wanted() -> None:

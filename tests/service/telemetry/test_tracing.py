@@ -31,7 +31,8 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture
 async def rig(tmp_path: Path, collector: Collector) -> AsyncIterator[Rig]:
-    async with running_gateway(tmp_path, tracing="otlp", tracing_endpoint=collector.endpoint) as rig:
+    options: dict[str, Any] = {"tracing": "otlp", "tracing_endpoint": collector.endpoint}
+    async with running_gateway(tmp_path, trusted_proxies="127.0.0.1", **options) as rig:
         yield rig
 
 
@@ -151,14 +152,20 @@ async def test_what_is_no_context_begins_a_trace(rig: Rig, collector: Collector)
 
 
 @pytest.mark.parametrize(
-    ("ratio", "headers", "num_recorded"),
-    [(0, {}, 0), (1, {}, 20), (0, parent(), 20), (1, parent(flags="00"), 0), (0.5, {}, None)],
+    ("ratio", "headers", "num_recorded", "proxies"),
+    [
+        *((ratio, {}, num, "127.0.0.1") for ratio, num in ((0, 0), (1, 20), (0.5, None))),
+        (0, parent(), 20, "127.0.0.1"),
+        (1, parent(flags="00"), 0, "127.0.0.1"),
+        (0, parent(), 0, "127.0.0.2"),
+        (1, parent(flags="00"), 20, "127.0.0.2"),
+    ],
 )
 async def test_who_decides_what_is_recorded(
-    tmp_path: Path, collector: Collector, ratio: float, headers: dict[str, str], num_recorded: int | None
+    tmp_path: Path, collector: Collector, ratio: float, headers: dict[str, str], num_recorded: int | None, proxies: str
 ) -> None:
     options: dict[str, Any] = {"tracing": "otlp", "tracing_endpoint": collector.endpoint, "tracing_sample_ratio": ratio}
-    async with running_gateway(tmp_path, **options) as rig:
+    async with running_gateway(tmp_path, trusted_proxies=proxies, **options) as rig:
         for _ in range(20):
             await rig.predict(b"class:1", headers=headers)
         told = [bool(batch.headers) for batch in rig.backend.options]
@@ -166,6 +173,8 @@ async def test_who_decides_what_is_recorded(
     servers = [span for span in collector.spans() if span.kind == "SERVER" and span.name == "POST /predict"]
     assert len(servers) == sum(told)
     assert len(servers) == num_recorded if num_recorded is not None else 0 < len(servers) < 20
+    if headers:
+        assert {(span.trace_id, span.parent_id) for span in servers} <= {(TRACE, CALLER)}, "a stranger's trace goes on"
 
 
 async def test_refusals_and_failures(rig: Rig, collector: Collector) -> None:
