@@ -120,7 +120,10 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
     max_queue_bytes: int = Field(256 * MEBIBYTE, ge=1, description="Most bytes of images that wait, per version.")
 
     max_buffered_bytes: int = Field(
-        512 * MEBIBYTE, ge=1, description="Most bytes of request bodies in memory, all requests together."
+        512 * MEBIBYTE,
+        ge=2,
+        description="Most bytes of request bodies in memory, all requests together. Those of one caller take at most "
+        "as much as stays free.",
     )
     max_body_bytes: int = Field(32 * MEBIBYTE, ge=1, description="Largest request body.")
     max_images: int = Field(256, ge=1, description="Most images in one request.")
@@ -154,12 +157,20 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
         return with_secrets(given, sorted(SECRETS))
 
     @model_validator(mode="after")
+    def _has_room_for_a_body(self) -> Self:
+        if self.max_buffered_bytes < 2 * self.max_body_bytes:
+            raise ValueError(
+                f"{env_name('max_buffered_bytes')}={self.max_buffered_bytes} must be at least twice "
+                f"{env_name('max_body_bytes')}={self.max_body_bytes}: one caller may take half of it"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _cross_check(self) -> Self:
         for smaller, larger in (
             ("workers_per_version", "max_workers_per_version"),
             ("max_images", "max_queue_items"),
             ("max_body_bytes", "max_batch_bytes"),
-            ("max_body_bytes", "max_buffered_bytes"),
             ("max_batch_bytes", "max_queue_bytes"),
             ("deadline_ms", "max_deadline_ms"),
         ):

@@ -103,11 +103,11 @@ class DeadlineUnreachable(OverloadError):
 
 @dataclass(eq=False)
 class BuffersFull(OverloadError):
-    """As many bytes of requests are in memory as may be."""
+    """As many bytes of requests are in memory as may be, of all callers or of this one."""
 
     limit_bytes: int
     code = "buffers_full"
-    sentence = "The requests in progress hold {limit_bytes} bytes, the most that is allowed; try again later."
+    sentence = "Too little is free of the {limit_bytes} bytes for the bodies of all requests; try again later."
     retry_after_seconds = 1
 
 

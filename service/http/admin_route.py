@@ -43,6 +43,7 @@ def guarded_route(guard: Guard) -> type[APIRoute]:
 
             async def guarded(request: Request) -> Response:
                 reader = BodyReader(BodyLimits(MAX_BODY_BYTES, 1, BODY_SECONDS), budget)
+                reader.caller = request.scope["state"]["context"].client.address
                 async with guard(request, self):
                     with closing(reader):
                         body = await reader.read(request.receive, request_headers(request))

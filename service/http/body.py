@@ -37,21 +37,30 @@ MEDIA_TYPES = "image/*, application/octet-stream, multipart/form-data, applicati
 
 
 class BodyBudget:
-    """The bytes of all bodies that are in memory, from their arrival until their requests are answered."""
+    """The bytes of all bodies that are in memory, from their arrival until their requests are answered.
+
+    A caller may hold as much as stays free: half of all if it is alone, a third beside one that holds a third. So
+    whatever some hold, there is room for others (Choudhury and Hahne 1998, "Dynamic queue length thresholds").
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._num_bytes = 0
+        self._num_free = max_bytes
+        self._held: dict[object, int] = {}  # by caller; of those alone that hold any
 
-    def take(self, num_bytes: int) -> None:
-        """Add to the count; raise BuffersFull if it would pass the limit."""
-        if self._num_bytes + num_bytes > self._max_bytes:
+    def take(self, num_bytes: int, caller: object) -> None:
+        """Count bytes of a caller; raise BuffersFull if it would hold more than stays free."""
+        held = self._held.get(caller, 0) + num_bytes
+        if held > self._num_free - num_bytes:
             raise BuffersFull(self._max_bytes)
-        self._num_bytes += num_bytes
+        self._held[caller] = held
+        self._num_free -= num_bytes
 
-    def give_back(self, num_bytes: int) -> None:
-        """Subtract from the count."""
-        self._num_bytes -= num_bytes
+    def give_back(self, num_bytes: int, caller: object) -> None:
+        """Count them no more."""
+        self._num_free += num_bytes
+        if left := self._held.pop(caller, 0) - num_bytes:
+            self._held[caller] = left
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +75,13 @@ class BodyLimits:
 class BodyReader:
     """Collects one body within its limits and the budget of all bodies; `close` gives its bytes back."""
 
-    __slots__ = ("_budget", "_limits", "_pieces", "num_bytes")
+    __slots__ = ("_budget", "_limits", "_pieces", "caller", "num_bytes")
 
     def __init__(self, limits: BodyLimits, budget: BodyBudget) -> None:
         self._limits = limits
         self._budget = budget
         self.num_bytes = 0
+        self.caller: object = None  # in whose name it takes its bytes; set it before the first
         self._pieces: list[bytes | bytearray] = []
 
     def require_length(self, headers: RequestHeaders) -> None:
@@ -85,11 +95,11 @@ class BodyReader:
 
         Raises:
             StreamTooLarge: more than the limit arrived.
-            BuffersFull: too many bytes of other requests are in memory.
+            BuffersFull: too many bytes are in memory, of all requests or of the caller's.
         """
         if self.num_bytes + len(piece) > self._limits.max_bytes:
             raise StreamTooLarge(self._limits.max_bytes)
-        self._budget.take(len(piece))
+        self._budget.take(len(piece), self.caller)
         self.num_bytes += len(piece)
         if len(piece) < SMALL_PIECE_BYTES and self._pieces:
             self._join_small(piece)
@@ -127,7 +137,7 @@ class BodyReader:
 
     def close(self) -> None:
         """Give back what the body took of the budget."""
-        self._budget.give_back(self.num_bytes)
+        self._budget.give_back(self.num_bytes, self.caller)
         self.num_bytes = 0
         self._pieces.clear()
 

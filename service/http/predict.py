@@ -200,6 +200,7 @@ class PredictHandler:
 
     def _begin(self) -> None:
         self._prediction = self._application.accept(self._context)
+        self._body.caller = self._prediction.caller
         self._body.require_length(self._context.headers)
         if not self._request.is_body_complete:
             self._arrival = self._application.hold_arrival(self)

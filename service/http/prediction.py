@@ -44,7 +44,7 @@ class Prediction:
     """One request whose head was accepted: `start` it with its images, and `conclude` it when it has ended."""
 
     model_version: ModelVersion
-    _caller: Caller
+    caller: Caller
     _top_k: int
     _deadline: float
     _deadline_ms: int
@@ -71,14 +71,14 @@ class Prediction:
         target = self.model_version.target
         self.log = {"model": target.model, "version": target.version, "num_images": len(images)}
         self._started = time.monotonic()
-        if self._caller.quota is not None:
-            self._caller.charge(len(images))
-        if self._caller.count_images is not None:
-            self._caller.count_images(len(images))
+        if self.caller.quota is not None:
+            self.caller.charge(len(images))
+        if self.caller.count_images is not None:
+            self.caller.count_images(len(images))
         if self._shadow_versions or self._services.prediction_log.keeps_inputs:
             self._images = images
         call = self._call = InferenceRequest(
-            len(images), self._top_k, self._deadline, on_end, self._priority, self._span, self._caller
+            len(images), self._top_k, self._deadline, on_end, self._priority, self._span, self.caller
         )
         payloads = call.sift(images)
         if call.is_done:

@@ -26,6 +26,10 @@ def test_embedded_workers_are_another_server_than_torchserve_at_its_default_addr
             {"TORCHGATE_WORKERS_PER_VERSION": "33"},
             ["TORCHGATE_WORKERS_PER_VERSION=33", "TORCHGATE_MAX_WORKERS_PER_VERSION=32"],
         ),
+        (
+            {"TORCHGATE_MAX_BUFFERED_BYTES": "60000000"},
+            ["TORCHGATE_MAX_BUFFERED_BYTES=60000000", "twice TORCHGATE_MAX_BODY_BYTES=33554432"],
+        ),
         ({"TORCHGATE_DRAIN_SECONDS": "inf"}, ["TORCHGATE_DRAIN_SECONDS", "inf", "finite"]),
         ({"TORCHGATE_MAX_BATCH_BYTES": "200000000"}, ["TORCHGATE_MAX_BATCH_BYTES", "200000000", "125829120"]),
         (

@@ -161,7 +161,7 @@ async def test_json_of_millions_of_values_is_refused_before_it_is_parsed(
 async def test_the_bodies_of_all_requests_have_a_budget(tmp_path: Path) -> None:
     head = b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Type: image/png\r\nContent-Length: 1000\r\n\r\n"
     async with running_gateway(tmp_path, max_body_bytes=1000, max_buffered_bytes=2000, max_batch_bytes=2000) as rig:
-        slow = [await asyncio.open_connection("127.0.0.1", rig.port) for _ in range(2)]
+        slow = [await asyncio.open_connection("127.0.0.1", rig.port)]
         for _, writer in slow:
             writer.write(head + b"x" * 990)
         async with asyncio.timeout(10):
@@ -175,6 +175,37 @@ async def test_the_bodies_of_all_requests_have_a_budget(tmp_path: Path) -> None:
         async with asyncio.timeout(10):
             while (await rig.predict(b"class:1" + b" " * 90)).status_code != 200:
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("num_greedy", [1, 3])
+async def test_greedy_callers_leave_room_for_the_bodies_of_others(tmp_path: Path, num_greedy: int) -> None:
+    head = b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Type: image/png\r\nContent-Length: 1000\r\n\r\n"
+    async with running_gateway(tmp_path, max_body_bytes=1000, max_buffered_bytes=8000, max_batch_bytes=8000) as rig:
+        greedy = []
+        for number in range(30):
+            source = f"127.0.0.{2 + number % num_greedy}", 0
+            _, writer = await asyncio.open_connection("127.0.0.1", rig.port, local_addr=source)
+            writer.write(head + b"x" * 990)
+            greedy.append(writer)
+            async with asyncio.timeout(10):
+                while await _num_settled(rig) <= number:
+                    await asyncio.sleep(0.01)
+        assert await rig.metric("torchgate_rejected_total", reason="buffers_full") >= 30 - 8000 // 990
+        assert await rig.metric("torchgate_http_requests_in_progress", route="/predict") >= num_greedy
+        for _ in range(3):
+            answer = await rig.predict(b"class:1" + b" " * 800)
+            assert answer.status_code == 200, answer.text
+        for writer in greedy:
+            writer.close()
+        await rig.until("torchgate_http_requests_in_progress", 0, route="/predict")
+        assert (await rig.predict(b"class:1" + b" " * 993)).status_code == 200, "what they held has come back"
+
+
+async def _num_settled(rig: Rig) -> float:
+    """Return how many requests hold a part of their bodies, or were refused for it."""
+    return await rig.metric("torchgate_http_requests_in_progress", route="/predict") + await rig.metric(
+        "torchgate_rejected_total", reason="buffers_full"
+    )
 
 
 async def test_trailers_without_end_are_cut_off(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ async def test_each_image_is_answered_in_its_place(tmp_path: Path) -> None:
 async def test_a_client_that_leaves_meanwhile_leaves_nothing_behind(tmp_path: Path) -> None:
     body = as_json([b"class:1".ljust(20 * MEBIBYTE)])
     head = b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    # Room for one body: what it took has to come back.
-    async with running_gateway(tmp_path, max_buffered_bytes=32 * MEBIBYTE) as rig:
+    # Room for one body of a caller: what it took has to come back.
+    async with running_gateway(tmp_path, max_buffered_bytes=64 * MEBIBYTE) as rig:
         for _ in range(3):
             _, writer = await asyncio.open_connection("127.0.0.1", rig.port)
             writer.write(head % len(body) + body)

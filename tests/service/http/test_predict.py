@@ -225,7 +225,7 @@ async def test_a_mistake_of_ours(
         raise RuntimeError("a secret")
 
     # Room for one body: what a failed request took of it has to come back.
-    async with running_gateway(tmp_path, max_body_bytes=10, max_batch_bytes=10, max_buffered_bytes=10) as rig:
+    async with running_gateway(tmp_path, max_body_bytes=10, max_batch_bytes=10, max_buffered_bytes=20) as rig:
         with monkeypatch.context() as patched:
             patched.setattr(module, step, broken)
             for content in (b"class:1", chunks(b"class:1")):
