@@ -51,7 +51,7 @@ from service.persistence.leader_lease import Lease, model_server_lease
 from service.persistence.membership import Membership
 from service.persistence.registry import Registry
 from service.persistence.rollout_store import RolloutStore
-from service.persistence.shared_secret import shared_secret
+from service.persistence.signing_keys import signing_keys
 from service.persistence.state_store import StateStore
 from service.persistence.upkeep.retention import Retention
 from service.process.lifecycle import Lifecycle
@@ -71,7 +71,6 @@ DESCRIPTION = "Serves image classifiers: batches requests, keeps model versions 
 # Share of the usual deadline after which guards count a request without an answer as failed. Not all of it: the body's
 # way here takes some.
 FAIR_SHARE = 0.5
-PREDICTION_ID_KEY = "prediction_ids"  # the name of the key that signs prediction ids
 
 
 def create_app(  # noqa: PLR0915 - the composition root: one statement for each part
@@ -96,7 +95,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         StateStore(database, gateway_name),
         settings.database_poll_seconds,
         PolicyMetrics(metrics),
-        on_open=lambda: prediction_ids.use(shared_secret(database, PREDICTION_ID_KEY)),
+        on_look=lambda: prediction_ids.use(signing_keys(database)),
     )
     store = ModelStore(settings, database, metrics)
     membership = Membership(database, gateway_name, server)

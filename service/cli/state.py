@@ -5,16 +5,19 @@ from pathlib import Path
 
 
 def add_state_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the verbs; each sets `subverb`, `file` and `is_forced`."""
+    """Add the verbs; each sets `subverb`, `file` (None without one) and `is_forced`."""
     help_text = "back up and restore traffic, labels, rollouts and events, where TORCHGATE_DATABASE_URL says"
     group = verbs.add_parser("state", help=help_text, description=help_text).add_subparsers(
         dest="subverb", required=True
     )
     backup = group.add_parser("backup", help="write the state into a new file; gateways may run")
     restore = group.add_parser("restore", help="make the state what a backup holds; the former state is kept")
+    rotate = group.add_parser("rotate-key", help="have prediction ids signed with a new key; gateways may run")
     for each in (backup, restore):
         each.add_argument("file", type=Path)
+    for each in (backup, restore, rotate):
         each.set_defaults(is_forced=False)
+    rotate.set_defaults(file=None)
     restore.add_argument(
         "--force", action="store_true", dest="is_forced", help="even if a gateway uses the database, or it is damaged"
     )

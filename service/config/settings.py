@@ -25,6 +25,7 @@ from service.config.state import StateSettings
 from service.config.store import ModelStoreSettings
 
 MEBIBYTE = 1024 * 1024
+MOST_IMAGES = 10_000  # prediction ids, which hold a class for each, must fit into a body of POST /feedback
 # The fastest alert means 14.4 times the allowed share: with less than this it could not go off if all requests failed.
 LEAST_OBJECTIVE = 0.94
 STATE_FILE = "torchgate.db"
@@ -126,7 +127,7 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
         "as much as stays free.",
     )
     max_body_bytes: int = Field(32 * MEBIBYTE, ge=1, description="Largest request body.")
-    max_images: int = Field(256, ge=1, description="Most images in one request.")
+    max_images: int = Field(256, ge=1, le=MOST_IMAGES, description="Most images in one request.")
     body_timeout_seconds: float = Field(30, gt=0, description="Longest time that a request body may take to arrive.")
     deadline_ms: int = Field(10_000, ge=1, description="Time within which a request without X-Deadline-Ms is answered.")
     max_deadline_ms: int = Field(60_000, ge=1, description="Largest X-Deadline-Ms that is accepted.")

@@ -37,11 +37,11 @@ class Registry:
         store: StateStore,
         poll_seconds: float,
         metrics: PolicyMetrics,
-        on_open: Callable[[], None] = lambda: None,
+        on_look: Callable[[], None] = lambda: None,
     ) -> None:
         self._metrics = metrics
         self._store = store
-        self._on_open = on_open  # called in a thread once the database is open
+        self._on_look = on_look  # called in a thread whenever the database is looked at
         self._poll_seconds = poll_seconds
         self._position = -1
         self._is_open = False
@@ -57,7 +57,6 @@ class Registry:
         if self._is_open:
             return
         await self._store.database.call(self._store.database.open)
-        await self._store.database.call(self._on_open)
         self._is_open = True
         await self.refresh()
         self._poller = asyncio.get_running_loop().create_task(self._poll())
@@ -138,10 +137,14 @@ class Registry:
     async def refresh(self) -> None:
         """Read the state again if it has changed."""
         async with self._turn():
-            position = await self._store.database.call(self._store.position)
+            position = await self._store.database.call(self._look)
             if position != self._position:
                 self._show(await self._store.database.call(self._store.read))
                 self._position = position
+
+    def _look(self) -> int:
+        self._on_look()
+        return self._store.position()
 
     def _show(self, models: Mapping[str, ModelState]) -> None:
         self.models = models

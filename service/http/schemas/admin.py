@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, model_validator
 from service.domain.rollout import DEFAULT_STEPS, RolloutSpec
 from service.domain.traffic import STICKY_HEADER
 from service.http.schemas.predict import Strict
+from service.monitoring.signed_ids import LONGEST_ID
 
 DEFAULTS = RolloutSpec("")
 
@@ -176,7 +177,7 @@ class RolloutList(BaseModel):
 class FeedbackChange(Strict):
     """What one image of an answer really is."""
 
-    id: str = Field(max_length=4096, description="The answer's id.")
+    id: str = Field(max_length=LONGEST_ID, description="The answer's id.")
     index: int = Field(0, ge=0, strict=True, description="Which image of the request, from 0.")
     label: str = Field(max_length=200, description="Its right class.")
 

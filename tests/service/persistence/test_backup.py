@@ -174,6 +174,8 @@ async def test_the_commands_for_postgresql_work_as_printed(tmp_path: Path) -> No
             await label(rig, "old")
             run_printed(await state("backup", str(file), url=url.replace("postgres@", "postgres:hidden@")))
             await label(rig, "new")
+            code, said = await command("rotate-key", url=url)  # which works on the database itself, whichever it is
+            assert (code, "a new key" in said) == (0, True), said
         run_printed(await state("restore", str(file), url=url))
         async with running_gateway(tmp_path, database_url=url) as rig:
             assert await labels(rig) == {"old"}
