@@ -282,6 +282,8 @@ class BoundedHttpProtocol(Connection):
                 if not is_due or getattr(self.cycle, "response_started", False):
                     self.transport.close()
                     return
+                self.cycle.disconnected = True  # what an ASGI route says yet is dropped: nothing follows the refusal
+                self.cycle.message_event.set()
                 is_due = False
         if not is_due:
             self._say_farewell()
