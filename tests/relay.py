@@ -1,10 +1,14 @@
-"""A TCP relay between a client and a server that a test can stop: what was connected then hears nothing any more."""
+"""A TCP relay between a client and a server that a test can slow down, cut, or stop: then its clients hear nothing."""
 
 import contextlib
 import selectors
 import socket
+import struct
 import threading
+import time
 from collections.abc import Iterator
+
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time
 
 
 class Relay:
@@ -12,6 +16,7 @@ class Relay:
 
     def __init__(self, host: str, port: int) -> None:
         self._place = host, port
+        self.delay_seconds = 0.0  # of each piece of at most 64 KiB, one after the other
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
@@ -28,6 +33,15 @@ class Relay:
             for each in self._pairs:
                 self._selector.unregister(each)
             self._swallowed += self._pairs
+            self._pairs.clear()
+
+    def cut(self) -> None:
+        """Reset the connections of now; new ones are served."""
+        with self._lock:
+            for each in self._pairs:
+                self._selector.unregister(each)
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+                each.close()
             self._pairs.clear()
 
     def run(self) -> None:
@@ -62,6 +76,7 @@ class Relay:
             with contextlib.suppress(OSError):
                 received = ready.recv(65536)
             if received:
+                time.sleep(self.delay_seconds)
                 other.sendall(received)
                 return
             for each in (ready, other):

@@ -54,6 +54,16 @@ def test_every_verb_is_documented_and_exists() -> None:
     assert verbs == set(re.findall(r"`?make ([a-z][a-z-]*)", README)) - {"help"}
 
 
+def test_every_fault_has_its_test() -> None:
+    rows = table("Faults")
+    assert rows
+    for row in rows:
+        *_, seconds, named, _ = (cell.strip() for cell in row.split("|"))
+        assert float(seconds) >= 0, row
+        file, name = named.strip("`").split("::")
+        assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), named
+
+
 def test_the_ports_are_written_once_for_each_program() -> None:
     from service.config.settings import Settings  # noqa: PLC0415
 

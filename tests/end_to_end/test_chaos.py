@@ -9,6 +9,7 @@ import pytest
 
 from tests import images
 from tests.end_to_end.test_images import bars
+from tests.faults import recovery
 from tests.gateway import GatewayProcess
 from tests.stack import Trained, gateway_over
 from tests.torchserve_process import TorchServeProcess
@@ -56,7 +57,8 @@ def test_a_worker_dies_under_load(stack: tuple[TorchServeProcess, GatewayProcess
                         worker.kill()
                     await _until(lambda: statuses[503] + statuses[504] > 0)
                     before = statuses[200]
-                    await _until(lambda: statuses[200] >= before + ANSWERS_AFTER_RECOVERY)
+                    with recovery("TorchServe's worker is killed"):
+                        await _until(lambda: statuses[200] >= before + ANSWERS_AFTER_RECOVERY)
             finally:
                 stop.set()
                 # Every request gets an answer: a client that got none raises here.

@@ -1,8 +1,6 @@
 """The prediction log of real gateways: stopped, killed, in a small shared folder, on a full disk, learnt from."""
 
 import asyncio
-import errno
-import os
 import secrets
 import subprocess
 import sys
@@ -17,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import images
+from tests.faults import full, mount_for, recovery, seen_by
 from tests.gateway import GatewayProcess
 from tests.odd_archive import make_odd_store
 from tests.stack import Trained, gateway_of_workers
@@ -166,46 +165,27 @@ def bytes_in(folder: Path) -> int:
 def test_a_full_disk_costs_rows_and_no_prediction(scratch: Path) -> None:
     log, store = scratch / "log", make_odd_store(scratch / "store")
     log.mkdir()
-    # A small disk that this gateway alone can see, and that is gone with it; users who are not root need a namespace
-    # of their own for that.
-    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    inside = ["unshare", "--mount", *as_root, "sh", "-c"]
-    mounts = 'mount -t tmpfs -o size=256k none "$0"'
-    if subprocess.run([*inside, mounts, log], capture_output=True, timeout=20, check=False).returncode:
-        pytest.skip("nothing can be mounted here, neither as root nor in a user namespace")
     gateway = gateway_of_workers(store, **of_small_files(log))
-    gateway.command = [*inside, f'{mounts} && exec "$@"', str(log), *gateway.command]
+    mount_for(gateway, f"-t tmpfs -o size=256k none {log}")  # a small disk that is gone with the gateway
     with gateway:
         gateway.until_every_version_is_ready()
-        assert gateway.process is not None
-        disk = Path(f"/proc/{gateway.process.pid}/root{log}")
+        disk = seen_by(gateway, log)
         first = predict(gateway, padded("class:1", 70_000)).json()["id"]
         until_records(gateway, "written", 1)
-        filler = disk / "filler"
-        fill(filler)
-        for number in range(1, 4):
-            answer = predict(gateway, padded("class:2", 70_000))
-            assert (answer.status_code, answer.json()["predictions"][0]["label"]) == (200, "two")
-            until_records(gateway, "failed", number)
-        filler.unlink()
-        last = predict(gateway, padded("class:3", 70_000)).json()["id"]
-        until_records(gateway, "written", 2)
+        with full(disk):
+            for number in range(1, 4):
+                answer = predict(gateway, padded("class:2", 70_000))
+                assert (answer.status_code, answer.json()["predictions"][0]["label"]) == (200, "two")
+                until_records(gateway, "failed", number)
+        with recovery("room on the disk of the prediction log"):
+            last = predict(gateway, padded("class:3", 70_000)).json()["id"]
+            until_records(gateway, "written", 2)
         assert [row["id"] for row in logged(disk)] == [first, last]
         assert not list(disk.glob(".*.partial"))
         said = [line["message"] for line in gateway.records() if "prediction log" in line["message"]]
     assert len(said) == 2, said
     assert "No space left" in said[0]
     assert "3 rows were lost" in said[1]
-
-
-def fill(path: Path) -> None:
-    """Write until there is no room."""
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(1024))
-        except OSError as error:
-            assert error.errno == errno.ENOSPC  # noqa: PT017 - it is how the loop ends
 
 
 def test_what_was_answered_is_evaluated_and_learnt_from(scratch: Path, trained: Trained) -> None:

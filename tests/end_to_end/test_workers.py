@@ -13,6 +13,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.faults import recovery
 from tests.gateway import GatewayProcess
 from tests.odd_archive import make_odd_store
 from tests.stack import gateway_of_workers
@@ -77,10 +78,11 @@ def test_each_worker_is_killed_in_turn_under_load(gateway: GatewayProcess) -> No
                         before, dead = answers["right"], metric_of_restarts()
                         while answers["right"] < before + 200:
                             await asyncio.sleep(0.01)
-                        victim.kill()
-                        # One comes in reserve when every place is filled again; the gauges are up to a look behind.
-                        while metric_of_restarts() == dead or len(workers_of(gateway)) <= NUM_WORKERS:
-                            await asyncio.sleep(0.05)
+                        with recovery("a worker is killed"):
+                            victim.kill()
+                            # One comes in reserve when every place is filled again; the gauges are up to a look behind.
+                            while metric_of_restarts() == dead or len(workers_of(gateway)) <= NUM_WORKERS:
+                                await asyncio.sleep(0.05)
                     before = answers["right"]
                     while answers["right"] < before + 200:
                         await asyncio.sleep(0.01)

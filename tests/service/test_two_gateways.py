@@ -5,14 +5,16 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from service.admin import rollout_controller
 from service.errors.gateway import BackendFailed
 from service.persistence import leader_lease
+from tests.faults import recovery
 from tests.gateway import Rig, running_gateway
-from tests.postgres import running_postgres
+from tests.postgres import postgres, running_postgres
 from tests.service.two_gateways import NEW, VERSIONS, put, sqlite, traffic, two, until_weights
 
 pytestmark = pytest.mark.anyio
@@ -130,15 +132,20 @@ async def test_another_one_drives_when_the_driver_is_gone(
 
 
 async def test_a_database_that_goes_away_stops_changes_and_nothing_else(tmp_path: Path) -> None:
-    with running_postgres() as url:
-        stopped = running_gateway(tmp_path, VERSIONS, model_store_policy="all", database_url=url)
-        rig = await stopped.__aenter__()
-        await put(rig, {"1.0": 50, "1.1": 50})
-    try:
-        answers = [await rig.predict(b"class:1") for _ in range(100)]
-        assert Counter(answer.json()["version"] for answer in answers) == {"1.0": 50, "1.1": 50}
-        refused = await put(rig, {"1.0": 100})
-        assert (refused.status_code, refused.json()["code"]) == (503, "state_unavailable")
-        assert (await rig.client.get("/readyz")).status_code == 200
-    finally:
-        await stopped.__aexit__(None, None, None)
+    with postgres() as server:
+        options: dict[str, Any] = {"model_store_policy": "all", "database_url": server.url}
+        async with running_gateway(tmp_path, VERSIONS, **options) as rig:
+            await put(rig, {"1.0": 50, "1.1": 50})
+            await asyncio.to_thread(server.stop)
+            answers = [await rig.predict(b"class:1") for _ in range(100)]
+            assert Counter(answer.json()["version"] for answer in answers) == {"1.0": 50, "1.1": 50}
+            refused = await put(rig, {"1.0": 100})
+            assert (refused.status_code, refused.json()["code"]) == (503, "state_unavailable")
+            assert (await rig.client.get("/readyz")).status_code == 200
+            await asyncio.to_thread(server.start)
+            assert (await traffic(rig))["weights"] == {"1.0": 50, "1.1": 50}
+            with recovery("the database is back"):
+                async with asyncio.timeout(30):
+                    while (await put(rig, {"1.0": 100})).status_code != 200:
+                        await asyncio.sleep(0.05)
+            assert (await rig.client.get("/models/digits/events")).json()["events"][0]["before"]["weights"]["1.1"] == 50

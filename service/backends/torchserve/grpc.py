@@ -1,5 +1,6 @@
 """Batches to TorchServe over gRPC."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 
@@ -20,7 +21,21 @@ CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # else a new channel would go on with the old one's connection
 )
+
+
+class _Connection:
+    """A channel, and when it last brought an answer."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self.predictions = self.channel.unary_unary(
+            PREDICTIONS,
+            request_serializer=PredictionsRequest.SerializeToString,
+            response_deserializer=PredictionResponse.FromString,
+        )
+        self.last_answer = time.monotonic()
 
 
 class GrpcBackend:
@@ -28,6 +43,7 @@ class GrpcBackend:
 
     def __init__(self, address: str) -> None:
         self._address = address
+        self._closing: set[asyncio.Task[None]] = set()
 
     def num_slots(self, num_workers: int) -> int:
         """Return one batch per worker and one that waits at the server, so that no worker idles in between."""
@@ -35,12 +51,7 @@ class GrpcBackend:
 
     async def start(self) -> None:
         """Open the channel; it connects when the first batch needs it."""
-        self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
-        self._predictions = self._channel.unary_unary(
-            PREDICTIONS,
-            request_serializer=PredictionsRequest.SerializeToString,
-            response_deserializer=PredictionResponse.FromString,
-        )
+        self._connection = _Connection(self._address)
 
     async def predict(
         self, target: Target, items: Sequence[bytes], options: BatchOptions, timeout_seconds: float
@@ -48,19 +59,32 @@ class GrpcBackend:
         """Send one batch as one `input` map; see Backend.predict."""
         fields = dict(packed_fields(items, options))
         request = PredictionsRequest(model_name=target.model, model_version=target.version, input=fields)
-        started = time.monotonic()
+        connection, started = self._connection, time.monotonic()
         try:
-            response: PredictionResponse = await self._predictions(
+            response: PredictionResponse = await connection.predictions(
                 request, timeout=timeout_seconds, metadata=options.headers or None
             )
         except grpc.aio.AioRpcError as error:
             is_late = time.monotonic() - started >= timeout_seconds
+            if is_late and connection.last_answer < started and connection is self._connection:
+                self._replace(timeout_seconds)
             raise _translate(error, is_late, timeout_seconds) from error
+        connection.last_answer = time.monotonic()
         return parse_answer(response.prediction)
 
     async def close(self) -> None:
-        """Close the channel."""
-        await self._channel.close()
+        """Close the channels."""
+        await asyncio.gather(self._connection.channel.close(), *self._closing)
+
+    def _replace(self, grace_seconds: float) -> None:
+        """Connect anew: where packets are lost without a word, the kernel keeps a connection for 15 minutes.
+
+        Pings would tell it sooner, but servers of grpc-java allow one in five minutes.
+        """
+        old, self._connection = self._connection, _Connection(self._address)
+        closing = asyncio.create_task(old.channel.close(grace_seconds))  # the batches that are on it may still come
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
 
 def _translate(error: grpc.aio.AioRpcError, is_late: bool, timeout_seconds: float) -> BackendError:
