@@ -1,4 +1,4 @@
-"""A TCP relay between a client and a server that a test can slow down, cut, or stop: then its clients hear nothing."""
+"""A TCP relay between a client and a server: a test can slow it down, cut it, stop it, or act before bytes arrive."""
 
 import contextlib
 import selectors
@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time
 
@@ -14,8 +14,9 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time
 class Relay:
     """Passes bytes on between pairs of sockets, in a thread of its own."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, before: Callable[[bytes], None]) -> None:
         self._place = host, port
+        self._before = before
         self.delay_seconds = 0.0  # of each piece of at most 64 KiB, one after the other
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -66,7 +67,11 @@ class Relay:
     def _handle(self, ready: socket.socket) -> None:
         if ready is self._listener:
             one, _ = self._listener.accept()
-            other = socket.create_connection(self._place)
+            try:
+                other = socket.create_connection(self._place)
+            except OSError:  # the server is away
+                one.close()
+                return
             self._pairs |= {one: other, other: one}
             for each in (one, other):
                 self._selector.register(each, selectors.EVENT_READ, None)
@@ -77,7 +82,9 @@ class Relay:
                 received = ready.recv(65536)
             if received:
                 time.sleep(self.delay_seconds)
-                other.sendall(received)
+                self._before(received)
+                with contextlib.suppress(OSError):  # what was killed; its end is read next
+                    other.sendall(received)
                 return
             for each in (ready, other):
                 self._selector.unregister(each)
@@ -86,9 +93,9 @@ class Relay:
 
 
 @contextlib.contextmanager
-def running_relay(host: str, port: int) -> Iterator[Relay]:
-    """Run a relay to a server."""
-    relay = Relay(host, port)
+def running_relay(host: str, port: int, before: Callable[[bytes], None] = lambda _: None) -> Iterator[Relay]:
+    """Run a relay to a server; `before` gets the bytes of either side before they are passed on."""
+    relay = Relay(host, port, before)
     thread = threading.Thread(target=relay.run)
     thread.start()
     try:

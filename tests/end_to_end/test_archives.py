@@ -1,98 +1,222 @@
-"""A tampered archive is refused by real model servers' gateways, at the first load and at every other."""
+"""What must not be loaded is refused over each real backend, at the first load and after a restart underneath."""
 
 import os
+import shutil
 import signal
-import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import psutil
+import pytest
 
-from tests.gateway import GatewayProcess
-from tests.odd_archive import FILE, make_odd_store
-from tests.signing import new_key, sign, trust
+from tests.gateway import AUTHORIZATION, GatewayProcess
+from tests.odd_archive import HANDLER, make_odd_store, write_archive
+from tests.relay import running_relay
+from tests.signing import Key, delist, new_key, sign, trust
 from tests.stack import gateway_of_workers, gateway_over
 from tests.torchserve_process import TorchServeProcess, wait_until
 
 HEADERS = {"Content-Type": "image/png"}
+TAMPERED, DELISTED = "odd-1.0.mar", "odd-1.1.mar"
+# It passes the self-check and describes itself as the released one does, then answers each image with the next class.
+FORGED_HANDLER = HANDLER.replace("order = [chosen,", "chosen = (chosen + 1) % 4; order = [chosen,")
 
 
-def until_refused(gateway: GatewayProcess, fault: str, timeout_seconds: float = 60) -> None:
-    """Return once /models says what is wrong with the archive or its manifest, and the log said it, too."""
-    deadline = time.monotonic() + timeout_seconds
-    while True:
-        versions = httpx.get(f"{gateway.url}/models/odd", trust_env=False).json().get("versions", [])
-        ready = httpx.get(f"{gateway.url}/readyz", trust_env=False).json()
-        reasons = [each["reason"] for each in versions if each["state"] == "failed"]
-        if any(f"({fault})" in reason for reason in (*reasons, ready.get("detail", ""))):
-            break
-        assert time.monotonic() < deadline, (versions, ready, gateway.log[-2000:])
-        time.sleep(0.05)
-    assert any(f"({fault})" in record["message"] for record in gateway.records())
+class AttackedStore:
+    """A signed store with two versions, which an attacker may write; `heal` puts back what was released."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.folder = make_odd_store(tmp_path / "store", v1_1="")
+        self.key: Key = new_key()
+        self.keys = trust(tmp_path / "keys", self.key)
+        self._counter = 2
+        self._released = tmp_path / "released"
+        shutil.copytree(self.folder, self._released)
+        self._forged = tmp_path / "forged.mar"
+        write_archive(self._forged, handler=FORGED_HANDLER)
+
+    def heal(self) -> None:
+        shutil.copytree(self._released, self.folder, dirs_exist_ok=True)
+        self._sign_next()
+
+    def tamper_and_delist(self) -> None:
+        """One version's file is another, and the newest manifest has not got the other version."""
+        self.heal()
+        self.swap()
+        delist(self.folder, DELISTED)
+        self._sign_next()
+
+    def swap(self) -> None:
+        """Put the forged archive in the place of the released one, as a whole."""
+        new = self.folder / "new"
+        shutil.copy(self._forged, new)
+        new.rename(self.folder / TAMPERED)
+
+    def replay(self) -> None:
+        sign(self.folder, self.key, self._counter - 1)
+
+    def expire(self) -> None:
+        self._sign_next(days=-1)
+
+    def unsign(self) -> None:
+        (self.folder / "manifest.json.sig").unlink()
+
+    def _sign_next(self, days: float = 30) -> None:
+        self._counter += 1
+        sign(self.folder, self.key, self._counter, days)
 
 
-def predicted(gateway: GatewayProcess) -> int:
-    return httpx.post(
-        f"{gateway.url}/predict", content=b"class:1", headers=HEADERS, trust_env=False, timeout=30
-    ).status_code
+ATTACKS: list[tuple[Callable[[AttackedStore], None], str]] = [
+    (AttackedStore.replay, "replayed"),
+    (AttackedStore.expire, "expired"),
+    (AttackedStore.unsign, "unsigned"),
+]
 
 
-def test_torchserve_gets_verified_copies_only(tmp_path: Path) -> None:
-    store, copies, key = make_odd_store(tmp_path / "store"), tmp_path / "copies", new_key()
-    sign(store, key, 1)
-    older = (store / "manifest.json.sig").read_bytes()
-    sign(store, key, 2)
-    newest = (store / "manifest.json.sig").read_bytes()
-    verified = {
-        "TORCHGATE_VERIFIED_ARCHIVES_DIR": str(copies),
-        "TORCHGATE_TRUSTED_KEYS_DIR": str(trust(tmp_path / "keys", key)),
+@dataclass
+class Site:
+    """One backend, its gateway's settings, and how it is attacked in the middle of a load."""
+
+    store: AttackedStore
+    gateway: Callable[[], GatewayProcess]
+    server: TorchServeProcess | None = None
+    is_armed: bool = False
+
+    def see(self, sent: bytes) -> None:
+        """The gateway asks TorchServe to load: it has checked the archive, and TorchServe has not read it yet."""
+        if self.is_armed and sent.startswith(b"POST /models?"):
+            self.store.swap()
+
+
+@contextmanager
+def site_of(backend: str, tmp_path: Path) -> Iterator[Site]:
+    store, copies = AttackedStore(tmp_path), tmp_path / "copies"
+    env = {
+        "TORCHGATE_TRUSTED_KEYS_DIR": str(store.keys),
         "TORCHGATE_WORKERS_PER_VERSION": "1",
+        "TORCHGATE_MODEL_STORE_POLICY": "all",
     }
-    released = (store / FILE).read_bytes()
-    with TorchServeProcess(store, env=verified) as server:
-        with gateway_over(server, TORCHGATE_BACKEND="grpc", **verified) as gateway:
-            gateway.until_every_version_is_ready()
-            assert predicted(gateway) == 200
-            assert list(copies.iterdir()) == []  # removed: TorchServe has unpacked it
-        with gateway_over(server, TORCHGATE_BACKEND="rest", **verified) as gateway:
-            gateway.until_every_version_is_ready()
-            assert not [each for each in gateway.records() if "replaced" in each["message"]]  # it knows its copy
-            (store / FILE).write_bytes(released + b"tampered")
-            server.kill()
-            server.start()
-            until_refused(gateway, "tampered")
-        (store / "manifest.json.sig").write_bytes(older)
-        with gateway_over(server, TORCHGATE_BACKEND="grpc", **verified) as gateway:
-            until_refused(gateway, "replayed")
-            (store / "manifest.json.sig").write_bytes(newest)
-            until_refused(gateway, "tampered")
-            (store / FILE).write_bytes(released)
-            gateway.until_every_version_is_ready()
-            assert predicted(gateway) == 200
+    if backend == "workers":
+        yield Site(store, lambda: gateway_of_workers(store.folder, **env))
+        return
+    env |= {"TORCHGATE_VERIFIED_ARCHIVES_DIR": str(copies)}
+    with TorchServeProcess(store.folder, env=env) as server:
+
+        def gateway() -> GatewayProcess:
+            process = gateway_over(server, TORCHGATE_BACKEND=backend, **env)
+            process.env["TORCHGATE_TORCHSERVE_MANAGEMENT_PORT"] = str(relay.port)
+            return process
+
+        site = Site(store, gateway, server)
+        with running_relay("127.0.0.1", server.ports["management"], site.see) as relay:
+            yield site
+    assert list(copies.iterdir()) == []  # each copy went with its load
 
 
-def test_a_replaced_worker_loads_what_was_verified(tmp_path: Path) -> None:
-    store, key = make_odd_store(tmp_path / "store"), new_key()
-    sign(store, key, 1)
-    signed = {"TORCHGATE_TRUSTED_KEYS_DIR": str(trust(tmp_path / "keys", key)), "TORCHGATE_WORKERS_PER_VERSION": "1"}
-    released = (store / FILE).read_bytes()
-    with gateway_of_workers(store, **signed) as gateway:
-        gateway.until_every_version_is_ready()
-        (store / FILE).write_bytes(b"tampered")
-        assert gateway.process is not None
-        workers = [
-            each
-            for each in psutil.Process(gateway.process.pid).children()
-            if any(part.endswith("launch.py") for part in each.cmdline())
-        ]
-        for worker in workers:
-            os.kill(worker.pid, signal.SIGKILL)
-        psutil.wait_procs(workers, 10)
-        wait_until(lambda: predicted(gateway) == 200, 60)  # by a new one; all that there were are gone
-    with gateway_of_workers(store, **signed) as gateway:
-        until_refused(gateway, "tampered")
-        (store / FILE).write_bytes(released)
-        gateway.until_every_version_is_ready()
-    sign(store, key, 2, days=-1)
-    with gateway_of_workers(store, **signed) as gateway:
-        until_refused(gateway, "expired")
+def until_refused(gateway: GatewayProcess, **faults: str) -> None:
+    """Return once each version (v1_0="tampered") has failed by its fault, for all to see and in the log."""
+    expected = {name[1:].replace("_", "."): fault for name, fault in faults.items()}
+    seen: list[dict[str, str]] = []
+
+    def are_refused() -> bool:
+        seen[:] = gateway.get("/models/odd").json().get("versions", [])
+        reasons = {each["version"]: each["reason"] for each in seen if each["state"] == "failed"}
+        return all(reasons.get(version, "").endswith(f"({fault})") for version, fault in expected.items())
+
+    try:
+        wait_until(are_refused, 60)
+    except AssertionError as error:
+        raise AssertionError(seen, gateway.log[-2000:]) from error
+    lines = [record["message"] for record in gateway.records()]
+    for version, fault in expected.items():
+        assert any(line.startswith(f"odd {version} is failed") and f"({fault})" in line for line in lines), lines
+        assert predicted(gateway, version) == "503"
+
+
+def change(gateway: GatewayProcess, method: str, path: str, **body: str) -> httpx.Response:
+    return httpx.request(
+        method,
+        f"{gateway.url}/models/odd{path}",
+        headers=AUTHORIZATION,
+        json=body or None,
+        trust_env=False,
+        timeout=60,
+    )
+
+
+def predicted(gateway: GatewayProcess, version: str = "1.0") -> str:
+    """Return the first label that a version answers, or the status."""
+    url = f"{gateway.url}/predict?version={version}"
+    answer = httpx.post(url, content=b"class:1", headers=HEADERS, trust_env=False, timeout=30)
+    return str(answer.json()["predictions"][0]["label"]) if answer.status_code == 200 else str(answer.status_code)
+
+
+def kill_the_worker(gateway: GatewayProcess) -> None:
+    """End all workers; a version's next one loads what it has."""
+    assert gateway.process is not None
+    children = psutil.Process(gateway.process.pid).children()
+    workers = [each for each in children if any(part.endswith("launch.py") for part in each.cmdline())]
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGKILL)
+    psutil.wait_procs(workers, 10)
+
+
+def load_while_it_is_swapped(gateway: GatewayProcess, site: Site) -> None:
+    """The version is registered from a healed store and serves the checked bytes; the file is another by then."""
+    site.store.heal()
+    site.is_armed = True
+    answer = change(gateway, "POST", "/versions", file=TAMPERED)
+    site.is_armed = False
+    assert answer.status_code == 201, answer.text
+    if site.server is None:  # copied, checked and unpacked in one piece: only a worker that starts later reads again
+        site.store.swap()
+        kill_the_worker(gateway)
+    forged = (site.store.folder.parent / "forged.mar").read_bytes()
+    assert (site.store.folder / TAMPERED).read_bytes() == forged
+    wait_until(lambda: predicted(gateway) == "one", 60)
+
+
+@pytest.mark.parametrize("backend", ["workers", "grpc", "rest"])
+def test_every_attack_at_the_first_load_and_after_a_restart(tmp_path: Path, backend: str) -> None:
+    with site_of(backend, tmp_path) as site:
+        store = site.store
+        store.heal()
+        for file in (TAMPERED, DELISTED):  # neither loads, so that each load to come is the first one
+            (store.folder / file).write_bytes(b"tampered")
+        with site.gateway() as gateway:
+            until_refused(gateway, v1_0="tampered", v1_1="tampered")
+            store.tamper_and_delist()
+            until_refused(gateway, v1_0="tampered", v1_1="revoked")
+            # 1.1 has the traffic; 1.0 is registered anew instead of waiting for its next attempt.
+            assert change(gateway, "DELETE", "/versions/1.0").status_code < 300
+            for attack, fault in ATTACKS:
+                store.heal()
+                attack(store)
+                answer = change(gateway, "POST", "/versions", file=TAMPERED)
+                assert answer.status_code == 422, answer.text
+                assert answer.json()["code"] == "archive_refused"
+                assert f"({fault})" in answer.json()["detail"]
+            load_while_it_is_swapped(gateway, site)
+            store.heal()
+            gateway.until_every_version_is_ready()
+
+        if site.server is None:
+            store.tamper_and_delist()
+        with site.gateway() as gateway:
+            if site.server is not None:
+                gateway.until_every_version_is_ready()
+                assert not [each for each in gateway.records() if "replaced" in each["message"]]  # its own copies
+                store.tamper_and_delist()
+                site.server.kill()
+                site.server.start()
+            until_refused(gateway, v1_0="tampered", v1_1="revoked")
+            for attack, fault in ATTACKS:
+                store.heal()
+                attack(store)
+                until_refused(gateway, v1_0=fault, v1_1=fault)
+            store.heal()
+            assert change(gateway, "DELETE", "/versions/1.0").status_code < 300
+            load_while_it_is_swapped(gateway, site)
