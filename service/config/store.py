@@ -32,6 +32,11 @@ class ModelStoreSettings(BaseModel):
         ge=0,
         description="Pause between two looks for new archives; 0 looks only when the gateway starts.",
     )
+    revocation_poll_seconds: float = Field(
+        60,
+        gt=0,
+        description="Pause between two looks whether the manifest still vouches for what is loaded.",
+    )
     workers_per_version: int = Field(2, ge=1, le=256, description="Worker processes for each loaded version.")
     max_workers_per_version: int = Field(
         32,

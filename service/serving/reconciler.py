@@ -191,7 +191,8 @@ class Reconciler:
     async def _look(self) -> None:
         """Read what is wanted and what the backend has, and begin to move what differs."""
         try:
-            await self._store.look(is_serving=any(version.is_open for version in self._all()))
+            ready = [version.archive for version in self._all() if version.state == "ready"]
+            await self._store.look(ready, is_serving=any(version.is_open for version in self._all()))
             if not self._lease.is_known:
                 await self._lease.renew()
         except (StoreError, StateUnavailable) as error:

@@ -4,13 +4,13 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 from service.config.settings import Settings
-from service.domain.archive import Archive, Catalog, StoreError, TrustError
+from service.domain.archive import Archive, Catalog, StoreError, TrustError, TrustFault
 from service.domain.model_state import Entry, ModelState, VersionRecord
 from service.domain.traffic import Policy
 from service.persistence.archives.model_store import ModelStore
@@ -46,31 +46,32 @@ def noticed(state: ModelState, archives: Sequence[Archive], *, may_replace: bool
 
 
 class ModelStoreWatcher:
-    """Reads the model store at the start and then periodically, and registers new archives."""
+    """Reads the model store at the start and then periodically: registers new archives, and names revoked ones."""
 
     def __init__(self, settings: Settings, store: ModelStore, registry: Registry, metrics: Metrics) -> None:
         self._settings = settings
         self._store = store
         self._registry = registry
         self._metrics = metrics
-        self._revoked: set[Archive] = set()  # of versions that are wanted
-        self._next_look = 0.0  # time.monotonic()
+        self._told: dict[TrustFault, Set[Archive]] = {"revoked": set(), "unknown_key": set()}
+        self._next_look = 0.0  # time.monotonic(); for new archives
+        self._next_check = 0.0  # time.monotonic(); of what is loaded
 
-    async def look(self, *, is_serving: bool) -> None:
-        """Read the store if it is time; always while nothing can be served.
+    async def look(self, ready: Collection[Archive], *, is_serving: bool) -> None:
+        """Read the store if it is time; always while nothing can be served. `ready` are those that answer now.
 
         Raises:
             StoreError: the store has nothing to serve, or cannot be read.
             StateUnavailable: the database cannot be used.
         """
-        if is_serving and time.monotonic() < self._next_look:
+        now = time.monotonic()
+        if is_serving and now < min(self._next_look, self._next_check):
             return
+        self._next_check = now + self._settings.revocation_poll_seconds
         store = self._settings.model_store
-        try:
-            catalog = await asyncio.to_thread(self._store.catalog)
-        except TrustError as error:
-            self._metrics.archive_refusals.labels(error.fault).inc()
-            raise
+        catalog = await self._catalog(ready)
+        if is_serving and now < self._next_look:
+            return
         if not catalog.archives and not is_serving:
             raise StoreError(f"no archive in {store}/manifest.json yet (make train-and-archive puts some there)")
         await self._registry.open()
@@ -78,8 +79,6 @@ class ModelStoreWatcher:
         if wanted not in {None, *catalog.models, *self._registry.models}:
             models = ", ".join(catalog.models)
             raise StoreError(f"TORCHGATE_DEFAULT_MODEL={wanted} is not in {store}/manifest.json, which has {models}")
-        if is_serving:
-            await self._note_revoked(catalog)
         for model in catalog.models:
             await self._register(model, offered(catalog, model, self._settings.model_store_policy), is_serving)
         pause = self._settings.model_store_poll_seconds
@@ -90,19 +89,32 @@ class ModelStoreWatcher:
                 "that to POST /models/MODEL/versions"
             )
 
-    async def _note_revoked(self, catalog: Catalog) -> None:
-        """Say which loaded versions the manifest no longer lists: they go on, but are never loaded again.
+    async def _catalog(self, ready: Collection[Archive]) -> Catalog:
+        """Return what the manifest lists, and tell which versions it no longer vouches for."""
+        try:
+            catalog = await asyncio.to_thread(self._store.catalog)
+        except TrustError as error:
+            self._metrics.archive_refusals.labels(error.fault).inc()
+            if error.fault == "unknown_key":
+                await self._tell("unknown_key", set(ready), "no trusted key has signed the manifest")
+            raise
+        await self._tell("unknown_key", set(), "")
+        await self._tell("revoked", set(ready) - set(catalog.archives), "the manifest no longer lists it")
+        return catalog
 
-        A version is not taken out of traffic by what lies in a folder: an operator does that.
+    async def _tell(self, fault: TrustFault, untrusted: Set[Archive], why: str) -> None:
+        """Show how many ready versions would not be loaded again, and say of each once which it is.
+
+        They go on: what lies in a folder takes no version out of traffic, an operator does that.
         """
-        wanted = {record.archive for state in self._registry.models.values() for record in state.wanted.values()}
-        revoked = wanted - set(catalog.archives)
-        for archive in sorted(revoked - self._revoked, key=lambda each: each.file):
-            text = "the manifest no longer lists it: it goes on until it is unregistered, never loaded again (revoked)"
+        self._metrics.untrusted_versions.labels(fault).set(len(untrusted))
+        new = untrusted - self._told[fault]
+        self._told[fault] = untrusted
+        for archive in sorted(new, key=lambda each: each.file):
+            text = f"{why}: it goes on until it is unregistered, never loaded again ({fault})"
             logger.warning("%s: %s", archive.target, text)
-            self._metrics.archive_refusals.labels("revoked").inc()
+            self._metrics.archive_refusals.labels(fault).inc()
             await self._registry.note(Entry("gateway", "notice", archive.model, archive.version, ""), "refused", text)
-        self._revoked = revoked
 
     async def _register(self, model: str, archives: Sequence[Archive], is_serving: bool) -> None:
         edit = partial(noticed, archives=archives, may_replace=not is_serving)

@@ -187,6 +187,12 @@ class Metrics:
             "tampered. A load that is tried again counts again.",
             ("reason",),
         )
+        self.untrusted_versions = gauge(
+            "torchgate_untrusted_versions",
+            "Ready versions that would not be loaded again, by reason: revoked (the manifest no longer lists them), "
+            "unknown_key (no trusted key has signed the manifest).",
+            ("reason",),
+        )
         self.manifest_expiry = gauge(
             "torchgate_manifest_expiry_timestamp_seconds",
             "When the manifest's signature expires; 0 if no signature is asked for.",
@@ -212,6 +218,8 @@ class Metrics:
             self.rejected.labels(reason)
         for fault in TrustFault.__args__:  # type: ignore[attr-defined]
             self.archive_refusals.labels(fault)
+        for fault in ("revoked", "unknown_key"):
+            self.untrusted_versions.labels(fault)
         self.backend_up.set(0)
         self.models = ModelMetrics(registry)
         self.callers = CallerMetrics(registry)

@@ -204,17 +204,66 @@ async def test_a_stolen_key_that_is_removed_holds_up_nobody_by_its_counter(tmp_p
         await rig.until_every_version_is_ready()
 
 
-async def test_a_loaded_version_that_is_revoked_goes_on_and_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("poll", [{}, {"model_store_poll_seconds": 0.01}])
+@pytest.mark.parametrize(
+    ("revoke", "fault", "versions"),
+    [
+        (Signed.revoke_the_archive, "revoked", {"1.0"}),
+        (Signed.revoke_the_key, "unknown_key", {"1.0", "1.0-int8-dynamic"}),
+    ],
+)
+async def test_a_loaded_version_that_is_revoked_goes_on_and_is_named_until_it_is_unregistered(
+    tmp_path: Path, poll: dict[str, float], revoke: Callable[[Signed], None], fault: str, versions: set[str]
+) -> None:
+    """Also where nobody looks for new archives."""
     signed = Signed.make(tmp_path)
-    polling = {**options(signed, "grpc"), "model_store_poll_seconds": 0.01}
-    async with running_gateway(tmp_path, (), wait_until_ready=False, **polling) as rig:
+    looking = {**options(signed, "grpc"), "revocation_poll_seconds": 0.01, **poll}
+    async with running_gateway(tmp_path, (), wait_until_ready=False, **looking) as rig:
         trust_control(rig, tmp_path)
         await rig.until_every_version_is_ready()
-        signed.revoke_the_archive()
-        await rig.until("torchgate_archive_refusals_total", 1, reason="revoked")
+        assert await rig.metric("torchgate_untrusted_versions", reason=fault) == 0
+        revoke(signed)
+        await rig.until("torchgate_untrusted_versions", len(versions), reason=fault)
         assert (await rig.predict(b"class:1", params={"version": "1.0"})).status_code == 200
-        events = (await rig.client.get("/models/digits/events")).json()["events"]
-        assert [each["subject"] for each in events if each["detail"].endswith("(revoked)")] == ["1.0"]
+        assert await named(rig, fault, len(versions)) == sorted(versions)
+        if fault == "revoked":
+            await rig.client.put(
+                "/models/digits/traffic", json={"weights": {"1.0-int8-dynamic": 100}}, headers={"If-Match": "*"}
+            )
+            assert (await rig.client.delete("/models/digits/versions/1.0", headers={"If-Match": "*"})).is_success
+        else:
+            trust(signed.keys, signed.key)
+        await rig.until("torchgate_untrusted_versions", 0, reason=fault)
+
+
+async def named(rig: Rig, fault: str, num_versions: int) -> list[str]:
+    """Return the versions that the event log names with a fault, once it has as many."""
+    async with asyncio.timeout(10):
+        while True:
+            events = (await rig.client.get("/models/digits/events")).json()["events"]
+            found = [each["subject"] for each in events if each["detail"].endswith(f"({fault})")]
+            if len(found) >= num_versions:
+                return sorted(found)
+            await asyncio.sleep(0.01)
+
+
+async def test_looking_for_revocations_registers_nothing(tmp_path: Path) -> None:
+    signed = Signed.make(tmp_path)
+    manifest = signed.store / "manifest.json"
+    make_store(signed.store, [*VERSIONS, ("digits", "1.1", "fp32")])
+    newest = manifest.read_bytes()
+    delist(signed.store, "digits-1.1.mar")
+    sign(signed.store, signed.key, 6)
+    looking = {**options(signed, "grpc"), "revocation_poll_seconds": 0.01}
+    async with running_gateway(tmp_path, (), wait_until_ready=False, **looking) as rig:
+        trust_control(rig, tmp_path)
+        await rig.until_every_version_is_ready()
+        manifest.write_bytes(newest)
+        delist(signed.store, FILE)
+        sign(signed.store, signed.key, 7)
+        await rig.until("torchgate_untrusted_versions", 1, reason="revoked")  # the manifest with 1.1 was read
+        shown = (await rig.client.get("/models/digits")).json()["versions"]
+        assert {each["version"] for each in shown} == {"1.0", "1.0-int8-dynamic"}
 
 
 @pytest.mark.parametrize(
