@@ -7,7 +7,6 @@ from pathlib import Path
 
 import httpx
 
-from tests.end_to_end.test_archives import until_refused
 from tests.faults import HEADERS, predict, put_traffic, recovery, until
 from tests.gateway import AUTHORIZATION, GatewayProcess
 from tests.odd_archive import make_odd_store
@@ -100,4 +99,5 @@ def test_the_clock_jumps(tmp_path: Path) -> None:
         assert len(leads) == len(set(leads)), "a lease was lost"
     set_clock(clock, 60)
     with over_clock(clock, store, trusted) as gateway:  # the manifest's signature is not valid that long
-        until_refused(gateway, "expired")
+        until(lambda: "(expired)" in gateway.get("/readyz").json().get("detail", ""), gateway)
+        until(lambda: any("(expired)" in record["message"] for record in gateway.records()), gateway)
