@@ -24,7 +24,7 @@ from service.backends.factory import create_backend
 from service.config.settings import Settings
 from service.domain.backend import Backend, ModelControl
 from service.http import problems
-from service.http.admin_route import admin_route, closed_reads
+from service.http.admin_route import admin_route, closed_reads, read_check
 from service.http.body import BodyLimits
 from service.http.predict import PATH, PredictApplication, PredictLimits
 from service.http.prediction import PredictionServices
@@ -141,9 +141,10 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         # RequestMiddleware records every request; FastAPI would record those again that reach its routing.
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
-    problems.install(app)
     clients = ClientDirectory(settings, metrics)
     access = Access(settings, clients, metrics)
+    may_read = read_check(access)
+    problems.install(app, may_read)
     operations = Operations(store, reconciler, registry, settings.max_workers_per_version)
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
@@ -163,10 +164,10 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     profiling = Profiling(reconciler, backend, operations, registry, settings.backend_timeout_ms)
     reads: dict[str, Any] = closed_reads(access) if settings.reads_need_key else {}
     for routes in (
-        model_routes(reconciler, registry, router, shadows),
+        model_routes(reconciler, registry, router, shadows, may_read),
         quality_routes(router),
         rollout_views(rollouts, registry, rollout_store),
-        event_routes(registry),
+        event_routes(registry, may_read),
     ):
         app.include_router(routes, **reads)
     for routes in (
@@ -175,8 +176,10 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         profile_routes(changes, profiling),
         rollout_routes(changes, rollouts, settings.latency_objective_ms),
         feedback_routes(access, feedback),
-        health_routes((lifecycle or Lifecycle()).tell(Readiness(reconciler, router)), metrics.registry, reads),
-        status_routes(feed, reads, asks_for_key=access.asks_for_key),
+        health_routes(
+            (lifecycle or Lifecycle()).tell(Readiness(reconciler, router)), metrics.registry, reads, may_read
+        ),
+        status_routes(feed, reads, may_read, asks_for_key=access.asks_for_key),
         docs_routes(),
     ):
         app.include_router(routes)

@@ -15,6 +15,7 @@ from service.errors.admin import StateUnavailable
 from service.persistence.leader_lease import Lease
 from service.persistence.registry import Registry
 from service.persistence.rollout_store import RolloutStore
+from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
 from service.serving.shadow_traffic import Shadows
 
@@ -105,9 +106,11 @@ class RolloutController:
         # First what is known, then what follows from it: after a crash in between, it follows again.
         await self._store.database.call(self._store.write_progress, model, rollout.id, progress)
         decided, action, why = _decided(rollout, progress)
-        if decided is None and (reason := self._is_gone(model, rollout, now)):
-            why = f"{rollout.spec.version} is {reason}"
-            decided, action = replace(rollout, state="rolled_back", reason=why), "roll_back"
+        if decided is None and (gone := self._gone(model, rollout, now)):
+            # Anybody may read a rollout's reason; the event, for readers, has the version's own.
+            public = f"{rollout.spec.version} is {gone.state} for more than {GONE_SECONDS:g} s"
+            decided, action = replace(rollout, state="rolled_back", reason=public), "roll_back"
+            why = f"{public}: {gone.reason}"
         if decided is not None:
             edit = partial(_moved, rollout=rollout, decided=decided)
             await self._registry.change(Entry(ACTOR, action, model, str(rollout.id)), None, edit, why)
@@ -115,15 +118,14 @@ class RolloutController:
             if not decided.is_active:
                 await self._store.database.call(self._store.forget, model, rollout.id)
 
-    def _is_gone(self, model: str, rollout: Rollout, now: float) -> str:
-        """Return why the new version has not been there for too long; empty if it is, or may still come."""
+    def _gone(self, model: str, rollout: Rollout, now: float) -> ModelVersion | None:
+        """Return the new version if it has not been there for too long; None if it is, or may still come."""
         new = self._reconciler.find(Target(model, rollout.spec.version))
         key = model, rollout.id
         if new is None or new.state not in {"failed", "unavailable"}:
             self._unready_since.pop(key, None)
-            return ""
-        is_too_long = now - self._unready_since.setdefault(key, now) > GONE_SECONDS
-        return f"{new.state} for more than {GONE_SECONDS:g} s: {new.reason}" if is_too_long else ""
+            return None
+        return new if now - self._unready_since.setdefault(key, now) > GONE_SECONDS else None
 
     def _counts(self, model: str, rollout: Rollout) -> Counts | None:
         """Return what this gateway has counted since it first saw the rollout; None while it lacks a version."""

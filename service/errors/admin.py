@@ -222,4 +222,5 @@ class StateUnavailable(GatewayError):
     status = 503
     code = "state_unavailable"
     sentence = "The state's database is unavailable: {reason}."
+    public_sentence = "The state's database is unavailable"
     retry_after_seconds = 1

@@ -1,4 +1,4 @@
-"""The error tree. Status, code and sentence are class attributes, data are fields; http/problems.py makes the text.
+"""The error tree. Status, code and sentences are class attributes, data are fields; http/problems.py makes the text.
 
 GatewayError
 ├── RequestError                 the caller's: repeat it changed; in request.py, those of changes in admin.py
@@ -40,6 +40,8 @@ GatewayError
 from dataclasses import dataclass
 from typing import ClassVar
 
+from service.errors.reason import Reason
+
 
 class GatewayError(Exception):
     """Anything that the gateway answers other than a prediction."""
@@ -47,11 +49,28 @@ class GatewayError(Exception):
     status: ClassVar[int]
     code: str
     sentence: ClassVar[str]
+    # For callers who may not read details, where `sentence` has some: without them, and without a full stop.
+    public_sentence: ClassVar[str | None] = None
     retry_after_seconds: int | None = None
 
     def __str__(self) -> str:
         """Return the sentence with the error's own data in it."""
         return self.sentence.format(**vars(self))
+
+    @property
+    def has_details(self) -> bool:
+        """Return whether the sentence has something that not everybody may read."""
+        return self.public_sentence is not None
+
+    @property
+    def texts(self) -> Reason:
+        """Return the sentence for readers and the one for others, as parts of a sentence."""
+        whole = str(self).rstrip(".")
+        return Reason(whole if self.public_sentence is None else self.public_sentence.format(**vars(self)), whole)
+
+    def told(self, *, may_read: bool) -> str:
+        """Return the sentence for a caller who may read details, or may not."""
+        return f"{self.texts.told(may_read=False)}." if self.has_details and not may_read else str(self)
 
 
 class OverloadError(GatewayError):
@@ -124,10 +143,11 @@ class InternalError(GatewayError):
 class NotReady(GatewayError):
     """The version asked for is not ready to answer."""
 
-    reason: str
+    reason: Reason
     status = 503
     code = "not_ready"
-    sentence = "Not ready: {reason}."
+    sentence = "Not ready: {reason.whole}."
+    public_sentence = "Not ready: {reason.public}"
     retry_after_seconds = 1
 
 
@@ -178,6 +198,7 @@ class BackendUnavailable(BackendError):
     reason: str
     code = "backend_unavailable"
     sentence = "The model server is unavailable: {reason}."
+    public_sentence = "The model server is unavailable"
     is_outage = True
 
 
@@ -187,6 +208,7 @@ class WorkerDied(BackendUnavailable):
 
     code = "worker_died"
     sentence = "The worker died while it worked on this: {reason}."
+    public_sentence = "The worker died while it worked on this"
     may_be_one_image = True
 
 
@@ -197,6 +219,7 @@ class BackendFailed(BackendError):
     reason: str
     code = "backend_failed"
     sentence = "The model server failed: {reason}."
+    public_sentence = "The model server failed"
     may_be_one_image = True
 
 

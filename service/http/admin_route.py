@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from starlette.types import Message
+from starlette.types import Message, Scope
 
 from service.admin.access import Access
 from service.admin.versions import AdminContext, Operations
@@ -18,7 +18,7 @@ from service.domain.names import name_fault
 from service.errors.admin import RevisionMissing
 from service.errors.request import ParameterInvalid
 from service.http.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders
-from service.http.problems import invalid, problem_responses
+from service.http.problems import ReadCheck, invalid, problem_responses
 from service.persistence.registry import Registry
 
 LONGEST_REASON = 500
@@ -80,6 +80,7 @@ def admin_route(access: Access, operations: Operations, registry: Registry) -> t
         context = request.scope["state"]["context"]
         # Before this, a stranger asks: no event, so that nobody can fill the state's database.
         actor = context.caller = access.require_admin(headers, context.client.address, context.client.certificate)
+        context.is_reader = True
         entry = replace(entry, actor=actor)
         async with operations.noted(entry):
             revision = _revision(headers, is_conditional, path["model"], registry)
@@ -99,8 +100,22 @@ def closed_reads(access: Access) -> dict[str, Any]:
     async def require_reader(request: Request) -> None:
         context = request.scope["state"]["context"]
         context.caller = access.require_reader(context.headers, context.client.address)
+        context.is_reader = True
 
     return {"dependencies": [Depends(require_reader)], "responses": problem_responses(401, 403, 429)}
+
+
+def read_check(access: Access) -> ReadCheck:
+    """Return what tells whether a request's caller may read details: a reader, or who may make the change at hand."""
+
+    def may_read(scope: Scope) -> bool:
+        context = scope["state"]["context"]
+        if context.is_reader is None:
+            context.is_reader = access.may_read(context.headers, context.client.address)
+        is_reader: bool = context.is_reader
+        return is_reader
+
+    return may_read
 
 
 def asked(request: Request) -> AdminContext:

@@ -89,7 +89,7 @@ class PredictApplication:
             context.client.checks.require_host(host)
         caller = self._access.require_caller(headers, context.client.address)
         if self._access.asks_for_key:
-            context.caller = caller.name
+            context.caller, context.is_reader = caller.name, "read" in caller.scopes
         if caller.quota is not None:
             caller.require_quota()
         query, asked = read_parameters(context.query_string, headers)
@@ -250,8 +250,10 @@ class PredictHandler:
 
     def _refuse(self, error: GatewayError) -> None:
         self._application.note_refusal(error, self._context.caller)
-        self._context.refuse(error.code)
-        self._send(*problem(error, self._context.request_id))
+        self._context.refuse(error)
+        # Only the key that let the caller in counts. Its other credentials are not for us: a token that a proxy wants
+        # would be a wrong one here, and an outage would have everybody at that address wait.
+        self._send(*problem(error, self._context.request_id, may_read=self._context.is_reader is True))
 
     def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self._release()

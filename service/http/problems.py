@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -17,20 +18,21 @@ from service.http.schemas.predict import Problem
 
 logger = logging.getLogger(__name__)
 
+ReadCheck = Callable[[Scope], bool]  # whether a request's caller may read the details of failures
 HttpResponse = tuple[int, list[tuple[bytes, bytes]], bytes]  # status, headers, body
 
 MEDIA_TYPE = "application/problem+json"
 TITLES = {status.value: status.phrase for status in HTTPStatus}  # asking the enumeration takes ten times as long
 
 
-def problem(error: GatewayError, request_id: str) -> HttpResponse:
-    """Return status, headers and body that tell the caller of `error`."""
+def problem(error: GatewayError, request_id: str, *, may_read: bool = False) -> HttpResponse:
+    """Return status, headers and body that tell the caller of `error`, with its details if the caller may read them."""
     # An error may have a code of its own (ImageRejected); its status is always the class's.
     document = {
         "type": "about:blank",
         "title": TITLES[error.status],
         "status": error.status,
-        "detail": str(error),
+        "detail": error.told(may_read=may_read),
         "code": error.code,
         "request_id": request_id,
     }
@@ -45,11 +47,15 @@ def problem(error: GatewayError, request_id: str) -> HttpResponse:
     return error.status, headers, body
 
 
-def problem_response(error: GatewayError, scope: Scope) -> Response:
-    """Return the same as a response of the framework, and note the error's code for the log."""
+def problem_response(error: GatewayError, scope: Scope, may_read: ReadCheck | None = None) -> Response:
+    """Return the same as a response of the framework, and note the error for the log.
+
+    Without `may_read`, the caller gets no details.
+    """
     context = scope["state"]["context"]
-    context.refuse(error.code)
-    status, headers, body = problem(error, context.request_id)
+    context.refuse(error)
+    is_reader = error.has_details and may_read is not None and may_read(scope)
+    status, headers, body = problem(error, context.request_id, may_read=is_reader)
     response = Response(body, status)
     response.raw_headers = headers
     return response
@@ -70,12 +76,12 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, may_read: ReadCheck) -> None:
     """Have every error of `app` answered as a problem, the framework's own included."""
 
     async def gateway_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, GatewayError)
-        return problem_response(error, request.scope)
+        return problem_response(error, request.scope, may_read)
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

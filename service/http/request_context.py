@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+from service.errors.gateway import GatewayError
 from service.http.direct_request import RawHeaders
 from service.http.server.clients import Client, Clients
 from service.telemetry.access_log import AccessLog, Breakdown
@@ -95,9 +96,11 @@ class RequestContext:
 
     status: int | None = None
     error_code: str | None = None
+    error: str | None = None  # its text, where it has details
     log: Mapping[str, Any] = MappingProxyType({})
     breakdown: Breakdown | None = None  # of a prediction
     caller: str | None = None  # the name of whose credentials were right
+    is_reader: bool | None = None  # whether the caller may read the details of failures; None until it matters
 
     def __init__(
         self,
@@ -146,15 +149,20 @@ class RequestContext:
         }
         if self.caller is not None:
             fields["caller"] = self.caller
-        return fields if self.error_code is None else {**fields, "error_code": self.error_code}
+        if self.error_code is not None:
+            fields["error_code"] = self.error_code
+        if self.error is not None:  # the caller may have got no details
+            fields["error"] = self.error
+        return fields
 
     def describe(self, log: Mapping[str, Any], breakdown: Breakdown) -> None:
         """Add a prediction's fields to the log line, and its times to the line of a slow request."""
         self.log, self.breakdown = log, breakdown
 
-    def refuse(self, error_code: str) -> None:
-        """Note the code of the error that it is answered with."""
-        self.error_code = error_code
+    def refuse(self, error: GatewayError) -> None:
+        """Note the error that it is answered with."""
+        # Not the error itself: its traceback leads back here, and would leave work for the garbage collector.
+        self.error_code, self.error = error.code, str(error) if error.has_details else None
 
     def answer(self, status: int) -> None:
         """Note the status of the answer."""

@@ -5,14 +5,15 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, Self
 
 from service.errors.gateway import NotReady
+from service.errors.reason import Reason, open_reason
 
 
 class Readiness(Protocol):
     """What the application can answer now."""
 
     @property
-    def waiting_for(self) -> str:
-        """Return why a version is not ready; empty when all are."""
+    def waiting_for(self) -> Reason:
+        """Return why a version is not ready; its texts are empty when all are."""
 
     def require(self) -> None:
         """Raise NotReady unless the default models answer."""
@@ -24,7 +25,7 @@ class Readiness(Protocol):
 class NotStarted:
     """The readiness of an application that has not said anything yet."""
 
-    waiting_for = "the gateway is starting"
+    waiting_for = open_reason("the gateway is starting")
 
     def require(self) -> None:
         """Raise NotReady."""

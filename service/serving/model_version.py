@@ -32,6 +32,7 @@ from service.domain.backend import VersionStatus
 from service.domain.contract import Contract
 from service.domain.model_state import VersionRecord
 from service.errors.gateway import BackendUnavailable, GatewayError, NotReady
+from service.errors.reason import Reason
 from service.monitoring.drift_monitor import DriftMonitor
 from service.monitoring.signed_ids import target_bytes
 from service.telemetry.metric_labels import Outcome
@@ -157,6 +158,16 @@ class ModelVersion:
         return 0.0 if self._unready_since is None else time.monotonic() - self._unready_since
 
     @property
+    def shown_reason(self) -> Reason:
+        """Return why the version is not ready, for those who see its name and state; empty if it is."""
+        return Reason(f"{self.target} is {self.state}" if self.reason else "", self.reason)
+
+    @property
+    def named_reason(self) -> Reason:
+        """Return the same with its name and state; only if it is not ready."""
+        return Reason(f"{self.target} is {self.state}", f"{self.target} is {self.state}: {self.reason}")
+
+    @property
     def is_settled(self) -> bool:
         """Return whether the version is ready with the recorded number of workers; raises the error if it failed."""
         if self.error is not None:
@@ -168,7 +179,7 @@ class ModelVersion:
     def require_ready(self) -> None:
         """Raise NotReady, with the reason, unless the version takes requests."""
         if self.state != "ready":
-            raise NotReady(f"{self.target} is {self.state}: {self.reason}")
+            raise NotReady(self.named_reason)
 
     def require_open(self) -> None:
         """Raise NotReady unless an admitted request may still be answered."""

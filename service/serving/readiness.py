@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from service.errors.reason import Reason
 from service.serving.reconciler import Reconciler
 from service.serving.router import Router
 
@@ -14,8 +15,8 @@ class Readiness:
         self._router = router
 
     @property
-    def waiting_for(self) -> str:
-        """Return why a version is not ready; empty when all are."""
+    def waiting_for(self) -> Reason:
+        """Return why a version is not ready; its texts are empty when all are."""
         return self._reconciler.view.waiting_for
 
     def require(self) -> None:

@@ -16,6 +16,7 @@ from service.domain.archive import StoreError
 from service.domain.backend import Backend, ModelControl, Target, VersionStatus
 from service.errors.admin import StateUnavailable
 from service.errors.gateway import BackendError, BackendTimeout
+from service.errors.reason import Reason, joined, open_reason
 from service.errors.request import VersionNotFound
 from service.persistence.archives.model_store import ModelStore
 from service.persistence.leader_lease import Lease
@@ -24,7 +25,7 @@ from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.serving.served_versions import ServedVersions, by_model, weight
 from service.serving.store_watcher import ModelStoreWatcher
-from service.serving.version_loader import VersionLoader, reason_of
+from service.serving.version_loader import VersionLoader, reason_of, texts_of
 from service.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class Reconciler:
         self._keeper: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._news = asyncio.Event()  # set and replaced after each round and each move
-        self.view = ServedVersions({}, "the gateway is starting")
+        self.view = ServedVersions({}, open_reason("the gateway is starting"))
 
     async def start(self) -> None:
         """Begin to reconcile in the background, whether or not the backend is there yet."""
@@ -197,7 +198,7 @@ class Reconciler:
                 await self._lease.renew()
         except (StoreError, StateUnavailable) as error:
             if not self._all():
-                self._wait_for(reason_of(error))
+                self._wait_for(texts_of(error))
                 return
             if (complaint := reason_of(error)) != self._complaint:
                 logger.warning("looking for new archives failed: %s", complaint)
@@ -220,8 +221,7 @@ class Reconciler:
         for version in self._all():
             if version.state != "draining":
                 self._look_after(version, self._surveyed.get(version.target), was_moving=version.target in moving)
-        unready = (f"{each.target} is {each.state}: {each.reason}" for each in self._all() if each.state != "ready")
-        self._wait_for("; ".join(unready))
+        self._wait_for(joined(each.named_reason for each in self._all() if each.state != "ready"))
 
     def _backend_is_down(self, error: BackendError) -> None:
         self._metrics.backend_up.set(0)
@@ -231,7 +231,7 @@ class Reconciler:
             elif version.target not in self._moves:
                 version.become_unavailable(reason_of(error), error)
             version.metrics.show_workers({})
-        self._wait_for(reason_of(error))
+        self._wait_for(error.texts)
 
     def _look_after(self, version: ModelVersion, status: VersionStatus | None, *, was_moving: bool) -> None:
         if status is not None:
@@ -294,7 +294,7 @@ class Reconciler:
             return False
         return True
 
-    def _wait_for(self, reason: str) -> None:
+    def _wait_for(self, reason: Reason) -> None:
         if reason != self.view.waiting_for:
-            logger.info("waiting for: %s" if reason else "every version is ready%s", reason)
+            logger.info("waiting for: %s" if reason.whole else "every version is ready%s", reason.whole)
             self.view = ServedVersions(self.view.model_versions, reason)

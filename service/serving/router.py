@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from service.domain.traffic import NUM_SLOTS, Policy, WeightedSplitter, slot_of_key
 from service.errors.admin import LabelNotFound
 from service.errors.gateway import NotReady
+from service.errors.reason import open_reason
 from service.errors.request import ModelNotFound, ParameterInvalid, VersionNotFound
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
@@ -106,7 +107,7 @@ class Router:
         model_versions = self.versions(model)
         policy = self._registry.models[model].policy
         if policy is None:
-            raise NotReady(f"no version of {model} has traffic yet")
+            raise NotReady(open_reason(f"no version of {model} has traffic yet"))
         if policy.sole is not None:
             slot, version = 0, policy.sole
         else:
@@ -136,7 +137,7 @@ def _instead(model: str, policy: Policy, model_versions: Mapping[str, ModelVersi
             if version in model_versions:
                 model_versions[version].require_ready()
                 return model_versions[version]  # its circuit breaker is open, as its batcher will say
-        raise NotReady(f"no version of {model} that has traffic is loaded")
+        raise NotReady(open_reason(f"no version of {model} that has traffic is loaded"))
     place = (slot * SCATTER % NUM_SLOTS) / NUM_SLOTS * sum(ready.values())
     for version, weight in ready.items():
         place -= weight

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from service.domain.model_state import ModelState
+from service.errors.reason import Reason
 from service.serving.model_version import ModelVersion
 
 
@@ -12,7 +13,7 @@ class ServedVersions:
     """The versions in service by model, most traffic first; never changed, only replaced."""
 
     model_versions: Mapping[str, Mapping[str, ModelVersion]]
-    waiting_for: str  # why a version is not ready; empty when all are
+    waiting_for: Reason  # why a version is not ready; its texts are empty when all are
 
 
 def by_model(versions: Sequence[ModelVersion], models: Mapping[str, ModelState]) -> dict[str, dict[str, ModelVersion]]:

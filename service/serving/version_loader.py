@@ -22,7 +22,8 @@ from service.domain.backend import (
     VersionStatus,
 )
 from service.domain.model_state import Entry, VersionRecord
-from service.errors.gateway import AlreadyRegistered, BackendError, BackendFailed
+from service.errors.gateway import AlreadyRegistered, BackendError, BackendFailed, GatewayError
+from service.errors.reason import Reason
 from service.monitoring.drift import DriftLimits
 from service.monitoring.drift_monitor import DriftMonitor
 from service.persistence.archives.model_store import ModelStore
@@ -32,6 +33,8 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import DriftMetrics, VersionMetrics
 
 logger = logging.getLogger(__name__)
+
+PUBLIC_STORE_ERROR = "the model store cannot be used"  # its own message has paths
 
 
 class SelfCheckFailed(Exception):
@@ -206,6 +209,11 @@ class VersionLoader:
 def reason_of(error: Exception) -> str:
     """Return an error's message as part of a sentence."""
     return str(error).rstrip(".")
+
+
+def texts_of(error: GatewayError | StoreError) -> Reason:
+    """Return an error's message for readers, and what it is about for others."""
+    return error.texts if isinstance(error, GatewayError) else Reason(PUBLIC_STORE_ERROR, reason_of(error))
 
 
 def _max_abs_difference(a: Sequence[float], b: Sequence[float]) -> float:

@@ -157,7 +157,7 @@ def test_a_bad_release_is_rolled_back_and_the_others_users_see_nothing(scratch: 
             finally:
                 stop.set()
                 await asyncio.gather(*clients)
-            events = (await http.get("/models/odd/events")).json()["events"]
+            events = (await http.get("/models/odd/events", headers=AUTHORIZATION)).json()["events"]
             traffic = (await http.get("/models/odd/traffic")).json()
             return {"rollout": rollout, "event": events[0], "weights": traffic["weights"]}
 

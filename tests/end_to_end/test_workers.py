@@ -138,7 +138,7 @@ def test_an_archive_that_does_not_load_says_why_to_who_asks(scratch: Path) -> No
     store = make_odd_store(scratch / "store", at_load="raise RuntimeError('the weights are sour')")
     with gateway_of_workers(store) as gateway:
         deadline = time.monotonic() + 60
-        while "sour" not in (answer := httpx.get(f"{gateway.url}/readyz", timeout=10, trust_env=False)).text:
+        while "sour" not in (answer := gateway.get("/readyz")).text:
             assert time.monotonic() < deadline, answer.text
             time.sleep(0.05)
         assert answer.status_code == 503

@@ -18,6 +18,7 @@ class StatusSnapshot:
     """The gateway's status at one time, in JSON: `now` for the page, and `point` for the plots' history."""
 
     now: bytes
+    detailed_now: bytes  # for callers who may read details
     point: bytes
 
 
@@ -37,8 +38,9 @@ class BroadcastLimits:
 class Listener:
     """One client of the event stream, which awaits `next` again and again."""
 
-    def __init__(self, broadcaster: "StatusBroadcaster", until: float) -> None:
+    def __init__(self, broadcaster: "StatusBroadcaster", until: float, *, may_read: bool) -> None:
         self._broadcaster = broadcaster
+        self._may_read = may_read
         self._until = until
         self._is_ended = False
         self.news = asyncio.Event()
@@ -52,7 +54,9 @@ class Listener:
         """Return the newest event, or None at the end. A slow listener misses events in between."""
         await self.news.wait()
         self.news.clear()
-        return None if self._is_ended or time.monotonic() > self._until else self._broadcaster.event
+        if self._is_ended or time.monotonic() > self._until:
+            return None
+        return self._broadcaster.detailed_event if self._may_read else self._broadcaster.event
 
 
 class StatusBroadcaster:
@@ -66,6 +70,7 @@ class StatusBroadcaster:
         self._looked_at = 0.0
         self._looking: asyncio.Task[None] | None = None
         self.event = b""
+        self.detailed_event = b""
 
     @property
     def history(self) -> bytes:
@@ -73,8 +78,8 @@ class StatusBroadcaster:
         return b"event: history\ndata: [" + b",".join(self._points) + b"]\n\n"
 
     @contextmanager
-    def listening(self) -> Iterator[Listener]:
-        """Give a listener until the block ends.
+    def listening(self, *, may_read: bool = False) -> Iterator[Listener]:
+        """Give a listener until the block ends; one who `may_read` details gets them.
 
         Raises:
             ListenersFull: there are `most_listeners` already.
@@ -82,7 +87,7 @@ class StatusBroadcaster:
         if len(self._listeners) >= self._limits.most_listeners:
             raise ListenersFull(self._limits.most_listeners)
         now = time.monotonic()
-        listener = Listener(self, now + self._limits.longest_seconds)
+        listener = Listener(self, now + self._limits.longest_seconds, may_read=may_read)
         if now - self._looked_at > self._limits.longest_gap_seconds:
             self._points.clear()
         self._listeners.add(listener)
@@ -103,7 +108,7 @@ class StatusBroadcaster:
             self._looked_at = time.monotonic()
             look = await self._look()
             self._points.append(look.point)
-            self.event = b'event: look\ndata: {"point":' + look.point + b',"now":' + look.now + b"}\n\n"
+            self.event, self.detailed_event = _event(look.point, look.now), _event(look.point, look.detailed_now)
             for listener in self._listeners:
                 listener.news.set()
 
@@ -115,3 +120,7 @@ class StatusBroadcaster:
             self._looking = None
             for listener in self._listeners:
                 listener.end()
+
+
+def _event(point: bytes, now: bytes) -> bytes:
+    return b'event: look\ndata: {"point":' + point + b',"now":' + now + b"}\n\n"

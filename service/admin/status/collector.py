@@ -15,6 +15,7 @@ from service.admin.status.readings import VersionReading, edges_of, per_second, 
 from service.domain.backend import Target
 from service.domain.model_state import ModelState
 from service.domain.rollout import Rollout
+from service.errors.reason import Reason
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
@@ -69,12 +70,14 @@ class StatusCollector:
         seconds, window = reading.time - first.time, reading.since(first)
         edges = edges_of(model_versions[0].metrics.seconds["success"]) if model_versions else ()
         sizes = edges_of(model_versions[0].metrics.batch_size) if model_versions else ()
-        versions = []
+        versions: list[dict[str, Any]] = []
+        reasons: list[Reason] = []  # of each version
         for model_version in model_versions:
             target = model_version.target
             state = self._registry.models.get(target.model, ModelState(target.model))
             status = _version_status(model_version, state, window[target], seconds, edges)
             versions.append({**status, "drift": drift[target.model, target.version]})
+            reasons.append(model_version.shown_reason)
             await asyncio.sleep(0)
         now = {
             "gateway": {**self._facts, **self._gateway(reading, first)},
@@ -93,7 +96,9 @@ class StatusCollector:
             "quantiles": quantiles_ms(edges, together(window.values()).latency),
             "waiting": sum(version["waiting"] for version in versions),  # as the page shows them
         }
-        return StatusSnapshot(now=as_json(now), point=as_json(point))
+        waiting_for = self._reconciler.view.waiting_for
+        plain, detailed = (as_json(_told(now, waiting_for, reasons, may_read=may_read)) for may_read in (False, True))
+        return StatusSnapshot(now=plain, detailed_now=detailed, point=as_json(point))
 
     def _keep(self, reading: Reading) -> tuple[Reading, Reading]:
         """Store a reading. Return the previous one and the window's first; both are itself at first."""
@@ -106,7 +111,6 @@ class StatusCollector:
         rates = per_second(reading.process, reading.time - first.time, first.process)
         return {
             "backend_up": bool(value(self._metrics.backend_up)),
-            "waiting_for": self._reconciler.view.waiting_for,
             "started": reading.process.get("process_start_time_seconds"),
             "memory_bytes": reading.process.get("process_resident_memory_bytes"),
             "cpu": rates.get("process_cpu_seconds_total", 0.0),
@@ -154,7 +158,6 @@ def _version_status(
         "model": target.model,
         "version": target.version,
         "state": model_version.state,
-        "reason": model_version.reason,
         "weight": 0.0 if policy is None else policy.weights.get(target.version, 0.0),
         "shadow": 0.0 if policy is None else policy.shadows.get(target.version, 0.0),
         "labels": sorted(label for label, version in state.labels.items() if version == target.version),
@@ -173,6 +176,16 @@ def _version_status(
         "input": model_version.contract.document.get("input"),  # width and height; None until it is known
         "is_cut_off": model_version.batcher.is_cut_off,
     }
+
+
+def _told(now: Mapping[str, Any], waiting_for: Reason, reasons: Sequence[Reason], *, may_read: bool) -> dict[str, Any]:
+    """Return the status with the reasons for a caller who may read details, or may not."""
+    versions = [
+        {**version, "reason": reason.told(may_read=may_read)}
+        for version, reason in zip(now["versions"], reasons, strict=True)
+    ]
+    gateway = {**now["gateway"], "waiting_for": waiting_for.told(may_read=may_read)}
+    return {**now, "gateway": gateway, "versions": versions}
 
 
 def _is_shown(rollout: Rollout) -> bool:

@@ -21,7 +21,7 @@ def feedback_routes(access: Access, feedback: Feedback) -> APIRouter:
         context = request.scope["state"]["context"]
         caller = access.require_caller(context.headers, context.client.address)
         if access.asks_for_key:
-            context.caller = caller.name
+            context.caller, context.is_reader = caller.name, "read" in caller.scopes
         yield
 
     routes = APIRouter(tags=["feedback"], route_class=guarded_route(guard))

@@ -7,13 +7,15 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry
 
 from service.errors.gateway import Draining, NotReady
-from service.http.problems import problem_response, problem_responses
+from service.http.problems import ReadCheck, problem_response, problem_responses
 from service.http.schemas.predict import Health
 from service.process.lifecycle import Lifecycle
 from service.telemetry.prometheus_text import expose
 
 
-def health_routes(lifecycle: Lifecycle, metrics: CollectorRegistry, reads: Mapping[str, Any]) -> APIRouter:
+def health_routes(
+    lifecycle: Lifecycle, metrics: CollectorRegistry, reads: Mapping[str, Any], may_read: ReadCheck
+) -> APIRouter:
     """Return the routes for probes, which are open, and for Prometheus, which is a reader."""
     routes = APIRouter(tags=["health"])
 
@@ -30,8 +32,10 @@ def health_routes(lifecycle: Lifecycle, metrics: CollectorRegistry, reads: Mappi
         try:
             lifecycle.readiness.require()
         except NotReady as error:
-            return problem_response(error, request.scope)
-        return Health(status="ready", reason=lifecycle.readiness.waiting_for)
+            return problem_response(error, request.scope, may_read)
+        waiting_for = lifecycle.readiness.waiting_for
+        reason = waiting_for.told(may_read=may_read(request.scope)) if waiting_for.whole else ""
+        return Health(status="ready", reason=reason)
 
     @routes.get("/metrics", response_class=Response, **reads)
     async def scrape(request: Request) -> Response:

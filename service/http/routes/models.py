@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from service.domain.model_state import ModelState
-from service.http.problems import problem_responses
+from service.http.problems import ReadCheck, problem_responses
 from service.http.schemas.admin import ShadowInfo, ShadowList
 from service.http.schemas.predict import ModelInfo, ModelList, TrafficInfo, VersionInfo
 from service.persistence.registry import Registry
@@ -15,21 +15,25 @@ from service.serving.router import Router
 from service.serving.shadow_traffic import Comparison, Shadows
 
 
-def model_routes(reconciler: Reconciler, registry: Registry, router: Router, shadows: Shadows) -> APIRouter:
+def model_routes(
+    reconciler: Reconciler, registry: Registry, router: Router, shadows: Shadows, may_read: ReadCheck
+) -> APIRouter:
     """Return the routes that show the reconciler."""
     routes = APIRouter(tags=["models"])
 
     @routes.get("/models")
-    async def models() -> ModelList:
+    async def models(request: Request) -> ModelList:
         """List every model with its traffic, its versions, their state and their contracts."""
-        served = sorted(reconciler.view.model_versions.items())
-        return ModelList(models=[_model_info(registry.models[name], versions.values()) for name, versions in served])
+        served, is_reader = sorted(reconciler.view.model_versions.items()), may_read(request.scope)
+        return ModelList(
+            models=[_model_info(registry.models[name], versions.values(), is_reader) for name, versions in served]
+        )
 
     @routes.get("/models/{model}", responses=problem_responses(404, 503))
-    async def model(model: str, response: Response) -> ModelInfo:
+    async def model(model: str, request: Request, response: Response) -> ModelInfo:
         """Show one model with its traffic, its versions, their state and their contracts."""
         versions = router.versions(model).values()
-        return _model_info(registry.models[model], versions, response)
+        return _model_info(registry.models[model], versions, may_read(request.scope), response)
 
     @routes.get("/models/{model}/traffic", responses=problem_responses(404, 503))
     async def traffic(model: str, response: Response) -> TrafficInfo:
@@ -59,14 +63,14 @@ def traffic_info(state: ModelState, response: Response | None = None) -> Traffic
     return TrafficInfo(model=state.model, **state.shown())
 
 
-def version_info(model_version: ModelVersion, state: ModelState) -> VersionInfo:
-    """Return a version as it is shown."""
+def version_info(model_version: ModelVersion, state: ModelState, *, may_read: bool) -> VersionInfo:
+    """Return a version as it is shown to a caller who may read details, or may not."""
     version = model_version.target.version
     weights = {} if state.policy is None else state.policy.weights
     return VersionInfo(
         version=version,
         state=model_version.state,
-        reason=model_version.reason,
+        reason=model_version.shown_reason.told(may_read=may_read),
         default=version == max(weights, key=lambda each: weights[each], default=None),
         weight=weights.get(version, 0.0),
         labels=sorted(label for label, labelled in state.labels.items() if labelled == version),
@@ -77,7 +81,7 @@ def version_info(model_version: ModelVersion, state: ModelState) -> VersionInfo:
 
 
 def _model_info(
-    state: ModelState, model_versions: Iterable[ModelVersion], response: Response | None = None
+    state: ModelState, model_versions: Iterable[ModelVersion], may_read: bool, response: Response | None = None
 ) -> ModelInfo:
-    versions = [version_info(model_version, state) for model_version in model_versions]
+    versions = [version_info(model_version, state, may_read=may_read) for model_version in model_versions]
     return ModelInfo(model=state.model, traffic=traffic_info(state, response), versions=versions)

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.types import Receive, Scope, Send
 
 from service.admin.status.broadcaster import StatusBroadcaster
 from service.admin.status.page import assemble
 from service.errors.gateway import ListenersFull
-from service.http.problems import problem_response, problem_responses
+from service.http.problems import ReadCheck, problem_response, problem_responses
 from service.http.server.lasting_answers import HANG_UP, WHEN_GONE, WHEN_STOPPING
 
 EVENT_STREAM = "text/event-stream"
@@ -25,10 +25,17 @@ class EventStream(Response):
 
     media_type = EVENT_STREAM
 
-    def __init__(self, broadcaster: StatusBroadcaster, longest_write_seconds: float = LONGEST_WRITE_SECONDS) -> None:
+    def __init__(
+        self,
+        broadcaster: StatusBroadcaster,
+        longest_write_seconds: float = LONGEST_WRITE_SECONDS,
+        *,
+        may_read: bool = False,
+    ) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._broadcaster = broadcaster
+        self._may_read = may_read
         self._longest_write_seconds = longest_write_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,7 +52,7 @@ class EventStream(Response):
                 alarm.cancel()
 
         try:
-            with self._broadcaster.listening() as listener:
+            with self._broadcaster.listening(may_read=self._may_read) as listener:
                 when_gone(listener.end)
                 when_stopping(listener.end)
                 try:
@@ -62,7 +69,9 @@ class EventStream(Response):
         await write(b"", is_last=True)
 
 
-def status_routes(broadcaster: StatusBroadcaster, reads: Mapping[str, Any], *, asks_for_key: bool) -> APIRouter:
+def status_routes(
+    broadcaster: StatusBroadcaster, reads: Mapping[str, Any], may_read: ReadCheck, *, asks_for_key: bool
+) -> APIRouter:
     """Return the routes of the status page. The page is open; its figures are as open as /metrics and /models."""
     routes = APIRouter(tags=["status"])
     document, policy = assemble(asks_for_key=asks_for_key)
@@ -85,8 +94,8 @@ def status_routes(broadcaster: StatusBroadcaster, reads: Mapping[str, Any], *, a
         dependencies=reads.get("dependencies"),
         responses={200: {"content": {EVENT_STREAM: {}}}, **problem_responses(503), **reads.get("responses", {})},
     )
-    async def status_events() -> EventStream:
+    async def status_events(request: Request) -> EventStream:
         """Send what the status page shows, once a second, as server-sent events."""
-        return EventStream(broadcaster)
+        return EventStream(broadcaster, may_read=may_read(request.scope))
 
     return routes

@@ -8,8 +8,9 @@ from fastapi.routing import APIRoute
 
 from service.admin.versions import Operations
 from service.domain.model_state import Event
+from service.errors.reason import DETAILS
 from service.http.admin_route import asked
-from service.http.problems import problem_responses
+from service.http.problems import ReadCheck, problem_responses
 from service.http.routes.models import traffic_info, version_info
 from service.http.schemas.admin import EventInfo, EventList, LabelChange, TrafficChange, VersionRegister, VersionScale
 from service.http.schemas.predict import TrafficInfo, VersionInfo
@@ -27,13 +28,13 @@ def control_routes(route_class: type[APIRoute], operations: Operations, registry
     async def register(model: str, body: VersionRegister, request: Request) -> VersionInfo:
         """Load an archive of the model store, check its answers, then offer it; it has no traffic yet."""
         model_version = await operations.register(asked(request), model, body.file, body.num_workers)
-        return version_info(model_version, registry.models[model])
+        return version_info(model_version, registry.models[model], may_read=True)
 
     @routes.patch("/models/{model}/versions/{version}", responses=problem_responses(401, 403, 404, 409, 422, 503))
     async def scale(model: str, version: str, body: VersionScale, request: Request) -> VersionInfo:
         """Give a version another number of workers."""
         model_version = await operations.scale(asked(request), model, version, body.num_workers)
-        return version_info(model_version, registry.models[model])
+        return version_info(model_version, registry.models[model], may_read=True)
 
     @routes.delete(
         "/models/{model}/versions/{version}", status_code=204, responses=problem_responses(401, 403, 404, 409, 503)
@@ -68,23 +69,28 @@ def control_routes(route_class: type[APIRoute], operations: Operations, registry
     return routes
 
 
-def event_routes(registry: Registry) -> APIRouter:
+def event_routes(registry: Registry, may_read: ReadCheck) -> APIRouter:
     """Return the route that shows the log."""
     routes = APIRouter(tags=["control"])
 
     @routes.get("/models/{model}/events", responses=problem_responses(404, 422, 503))
     async def events(
         model: str,
+        request: Request,
         limit: Annotated[int, Query(ge=1, le=1000, description="How many at most.")] = 100,
         before: Annotated[int | None, Query(ge=1, description="Only events older than the one of this id.")] = None,
     ) -> EventList:
         """List what was changed or refused, by whom, when and why, the newest first."""
         registry.state(model)
-        return EventList(events=[_event_info(event) for event in await registry.log(model, limit, before)])
+        is_reader = may_read(request.scope)
+        return EventList(events=[_event_info(event, is_reader) for event in await registry.log(model, limit, before)])
 
     return routes
 
 
-def _event_info(event: Event) -> EventInfo:
+def _event_info(event: Event, may_read: bool) -> EventInfo:
     time = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="milliseconds")
-    return EventInfo(**{**vars(event), **vars(event.entry), "time": time})
+    shown = {**vars(event), **vars(event.entry), "time": time}
+    if not may_read:  # a gateway's name begins with its host's
+        shown |= {"gateway": "", "detail": DETAILS if event.detail else ""}
+    return EventInfo(**shown)

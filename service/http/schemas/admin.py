@@ -70,14 +70,14 @@ class EventInfo(BaseModel):
 
     id: int
     time: str = Field(description="UTC, by the clock of the gateway that wrote it.")
-    gateway: str
+    gateway: str = Field(description="Empty for callers without the scope read.")
     actor: str
     action: str
     model: str
     subject: str = Field(description="The version, label, file or rollout that it is about.")
     reason: str = Field(description="What the caller gave as ?reason=.")
     outcome: str = Field(description="done or refused.")
-    detail: str = Field(description="What came of it, or why it was refused.")
+    detail: str = Field(description="What came of it, or why it was refused; for callers with the scope read.")
     before: dict[str, Any] | None
     after: dict[str, Any] | None
 

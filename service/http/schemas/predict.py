@@ -81,7 +81,7 @@ class VersionInfo(BaseModel):
 
     version: str
     state: str = Field(description="waiting, loading, ready, unavailable, failed or draining.")
-    reason: str = Field(description="Why it is not ready; empty if it is.")
+    reason: str = Field(description="Why it is not ready, in full for callers with the scope read; empty if it is.")
     default: bool = Field(description="Whether it has more of the traffic than any other version.")
     weight: float = Field(description="Percentage of the requests that name no version.")
     labels: list[str]

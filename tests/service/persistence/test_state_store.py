@@ -116,7 +116,7 @@ async def test_a_broken_archive_fails_alone_and_is_opened_once_it_is_whole(tmp_p
         assert await rig.states() == {"1.0": "ready", "1.0-int8-dynamic": "failed"}
         broken = await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})
         assert (broken.status_code, broken.json()["code"]) == (503, "not_ready")
-        assert "sha256" in broken.json()["detail"]
+        assert "sha256" in (await rig.client.get("/readyz")).json()["reason"]
         path.write_bytes(whole)
         await rig.until_state("1.0-int8-dynamic", "ready")
         assert (await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})).status_code == 200
@@ -136,4 +136,4 @@ async def test_an_archive_that_breaks_its_reader_fails_alone(tmp_path: Path) -> 
         assert await rig.states() == {"1.0": "ready", "1.0-int8-dynamic": "failed"}
         broken = await rig.predict(b"class:1", params={"version": "1.0-int8-dynamic"})
         assert (broken.status_code, broken.json()["code"]) == (503, "not_ready")
-        assert "contract.json" in broken.json()["detail"]
+        assert "contract.json" in (await rig.client.get("/readyz")).json()["reason"]

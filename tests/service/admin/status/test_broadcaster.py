@@ -24,7 +24,7 @@ class Looker:
         self.num_looks += 1
         if self.fails:
             raise RuntimeError("unreadable")
-        return StatusSnapshot(now=b"{}", point=str(self.num_looks).encode())
+        return StatusSnapshot(now=b"{}", detailed_now=b"{}", point=str(self.num_looks).encode())
 
 
 async def test_one_look_is_for_all() -> None:

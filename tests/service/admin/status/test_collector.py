@@ -16,6 +16,7 @@ from service.domain.backend import Target
 from service.domain.model_state import ModelState, VersionRecord
 from service.domain.rollout import Rollout, RolloutSpec
 from service.domain.traffic import Policy
+from service.errors.reason import open_reason
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
@@ -34,7 +35,7 @@ class Stage:
     def __init__(self, num_versions: int) -> None:
         self.metrics = Metrics()
         self.model_versions = [self._model_version(f"1.{i}") for i in range(num_versions)]
-        view = ServedVersions({"digits": {each.target.version: each for each in self.model_versions}}, "")
+        view = ServedVersions({"digits": {each.target.version: each for each in self.model_versions}}, open_reason(""))
         state = ModelState("digits", policy=Policy.all_to("1.0") if num_versions else None)
         self.reconciler = cast(Reconciler, SimpleNamespace(view=view))
         self.registry = cast(Registry, SimpleNamespace(models={"digits": state}))

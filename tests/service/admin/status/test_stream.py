@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def _look() -> StatusSnapshot:
-    return StatusSnapshot(now=b"{}", point=b'"' + b"x" * 1_000_000 + b'"')
+    return StatusSnapshot(now=b"{}", detailed_now=b"{}", point=b'"' + b"x" * 1_000_000 + b'"')
 
 
 @contextlib.asynccontextmanager
