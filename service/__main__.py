@@ -14,6 +14,7 @@ from service.config.environment import env_name
 from service.config.settings import SECRETS, Settings, explain
 from service.config.token_file import NoTokenFolder, TokenFile, own_token
 from service.config.variables import require_known
+from service.process.descriptors import raise_limit
 from service.process.entrance import Entrance, open_entrance
 from service.process.lifecycle import Lifecycle
 from service.process.listening import CannotListen
@@ -86,6 +87,7 @@ def serve(settings: Settings, entrance: Entrance) -> None:
 
     configure_logging(settings.log_level)
     hide_from_other_processes()
+    raise_limit()
     lifecycle = Lifecycle()
     if settings.admin_token is None:
         token, lifecycle.while_listening = own_token(settings.token_dir, entrance.ports)

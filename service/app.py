@@ -42,6 +42,7 @@ from service.http.routes.status import status_routes
 from service.http.routes.versions_and_traffic import control_routes, event_routes
 from service.http.server.certificates import NO_CERTIFICATES, Certificates, NoCertificates
 from service.http.server.clients import Clients
+from service.http.server.connections import Connections
 from service.monitoring.prediction_log.records import NoLog, PredictionLog
 from service.monitoring.signed_ids import PredictionIds
 from service.persistence.archives.model_store import ModelStore
@@ -116,7 +117,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         prediction_log.start()
         clients.start()
         try:
-            async with LoopLag(metrics), certificates.watched(metrics):
+            async with LoopLag(metrics), certificates.watched(metrics), connections.watched():
                 yield
         finally:
             await clients.close()
@@ -145,6 +146,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     access = Access(settings, clients, metrics)
     may_read = read_check(access)
     problems.install(app, may_read)
+    connections = Connections(settings, metrics)
     operations = Operations(store, reconciler, registry, settings.max_workers_per_version)
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
     changes = admin_route(access, operations, registry)
@@ -184,7 +186,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     ):
         app.include_router(routes)
     log = AccessLog(settings.log_level, settings.slow_request_ms)
-    return RequestMiddleware(app, {("POST", PATH): predict}, metrics, log, tracing, Clients(settings))
+    return RequestMiddleware(app, {("POST", PATH): predict}, metrics, log, tracing, Clients(settings), connections)
 
 
 def _create_prediction_log(settings: Settings, metrics: Metrics) -> PredictionLog:

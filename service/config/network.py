@@ -52,6 +52,25 @@ class NetworkSettings(BaseModel):
     keep_alive_seconds: int = Field(
         75, ge=1, description="Time that an idle connection stays open; longer than those in front keep theirs."
     )
+    max_connections: int = Field(
+        4096,
+        ge=16,
+        le=1_000_000,
+        description="Most connections to the public listener. Beyond them an idle one, of the address that has most, "
+        "ends for a new one; if none is idle, the new one gets 503. The admin listener takes 128.",
+    )
+    max_connections_per_address: int = Field(
+        1024,
+        ge=1,
+        description="Most connections of one address (of IPv6, of one /64 network), in the same way. Trusted proxies "
+        "may have any number.",
+    )
+    write_timeout_seconds: float = Field(
+        30,
+        gt=0,
+        description="Time within which a client must read 16 KiB of an answer that waits for it, or all; otherwise its "
+        "connection ends.",
+    )
     lame_duck_seconds: float = Field(
         0,
         ge=0,

@@ -27,6 +27,8 @@ GatewayError
 ├── CircuitOpen                  503  repeat it later
 ├── Draining                     503  repeat it later, elsewhere
 ├── ListenersFull                503  repeat it later
+├── ConnectionsFull              503  repeat it later; said before any request
+│   └── AddressFull
 ├── StateUnavailable             503  repeat it later; in admin.py
 ├── BackendError                      a batch as a whole got no answer; raised by backends alone
 │   ├── BackendUnavailable       503
@@ -180,6 +182,24 @@ class ListenersFull(GatewayError):
     code = "listeners_full"
     sentence = "{most} listen to the status events already, the most that is allowed; try again later."
     retry_after_seconds = 10
+
+
+@dataclass(eq=False)
+class ConnectionsFull(GatewayError):
+    """There are as many connections as there may be, and each has a request in progress."""
+
+    most: int
+    status = 503
+    code = "connections_full"
+    sentence = "There are {most} connections, the most that are taken, and none is idle; try again later."
+    retry_after_seconds = 1
+
+
+class AddressFull(ConnectionsFull):
+    """The address has as many connections as it may have, and each has a request in progress."""
+
+    code = "address_connections_full"
+    sentence = "Your address has {most} connections, the most that it may have, and none is idle; try again later."
 
 
 class BackendError(GatewayError):

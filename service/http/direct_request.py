@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import httptools
 
 from service.http.server.clients import Client
+from service.http.server.connections import Connections
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -33,6 +34,7 @@ class DirectApplication(Protocol):
     """An application that answers some routes around ASGI."""
 
     direct_routes: Collection[tuple[bytes, str]]  # method and path
+    connections: Connections
 
     def greet(self, transport: asyncio.Transport, listener: str) -> Client:
         """Return who is at the other end of a new connection, which came in by the socket of this name."""

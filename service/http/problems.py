@@ -89,8 +89,9 @@ def install(app: FastAPI, may_read: ReadCheck) -> None:
         if error.status_code == HTTPStatus.NOT_FOUND:
             return problem_response(RouteNotFound(path), request.scope)
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            allowed = (error.headers or {}).get("Allow", "")
-            return problem_response(MethodNotAllowed(request.method, path, allowed), request.scope)
+            allowed = (error.headers or {}).get("Allow", "").replace("GET", "GET, HEAD")
+            method = request.scope["state"]["context"].method
+            return problem_response(MethodNotAllowed(method, path, allowed), request.scope)
         if error.status_code == HTTPStatus.BAD_REQUEST:  # the framework's word for a body that it cannot parse
             return problem_response(BodyInvalid("it is not JSON, or too deep"), request.scope)
         logger.error("the framework answers %d: %s", error.status_code, error.detail, exc_info=error)

@@ -15,6 +15,7 @@ from service.http.request_context import CLIENT_CLOSED, UNMATCHED, RequestContex
 from service.http.security_headers import with_security_headers
 from service.http.server.clients import Clients
 from service.http.server.connection import LINGER_BYTES, LINGER_SECONDS
+from service.http.server.connections import Connections
 from service.telemetry.access_log import AccessLog
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import Tracing
@@ -45,8 +46,10 @@ class RequestMiddleware:
         log: AccessLog,
         tracing: Tracing,
         clients: Clients,
+        connections: Connections,
     ) -> None:
         self._app = app
+        self.connections = connections
         self.greet = clients.greet
         self.direct_routes = {(method.encode(), path): route for (method, path), route in direct_routes.items()}
         self._metrics = metrics
@@ -69,6 +72,8 @@ class RequestMiddleware:
             scope["method"], scope["path"], scope["query_string"], scope["headers"], scope["state"]["client"]
         )
         scope["state"]["context"] = context
+        if context.method == "HEAD":  # the answer of GET, whose body uvicorn leaves out (RFC 9110, section 9.3.2)
+            scope = {**scope, "method": "GET"}
         messages = _Messages(context, receive, send)
 
         async def refuse(error: GatewayError) -> None:

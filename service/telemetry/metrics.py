@@ -26,6 +26,7 @@ from service.telemetry.metric_labels import (
 )
 from service.telemetry.state_metrics import StateMetrics
 from service.telemetry.subjects.callers import CallerMetrics
+from service.telemetry.subjects.connections import ConnectionMetrics
 from service.telemetry.subjects.models import ModelMetrics
 
 _DEFAULTS = Settings.model_construct().objectives
@@ -224,6 +225,7 @@ class Metrics:
         self.models = ModelMetrics(registry)
         self.callers = CallerMetrics(registry)
         self.state = StateMetrics(registry)
+        self.connections = ConnectionMetrics(registry)
         self.slo_latency_threshold = gauge(
             "torchgate_slo_latency_threshold_seconds", "Latency up to which an answer counts as fast."
         )
@@ -256,7 +258,7 @@ class Metrics:
 
     def instruments(self) -> Iterator[MetricWrapperBase]:
         """Yield every metric."""
-        for group in (self, self.models, self.state, self.callers):
+        for group in (self, self.models, self.state, self.callers, self.connections):
             for each in vars(group).values():
                 if isinstance(each, MetricWrapperBase):
                     yield each

@@ -57,6 +57,8 @@ class EventStream(Response):
                 when_stopping(listener.end)
                 try:
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                    if scope["state"]["context"].method == "HEAD":
+                        listener.end()
                     await write(RETRY + self._broadcaster.history)
                     while (event := await listener.next()) is not None:
                         await write(event)

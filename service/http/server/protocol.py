@@ -24,7 +24,7 @@ from service.http.server import heads
 from service.http.server.connection import LINGER_BYTES, LINGER_SECONDS, Connection
 from service.http.server.intake import PIECE_BYTES, Intake
 from service.http.server.retirement import say_close
-from service.http.server.timers import HeadTimer, IdleTimer
+from service.http.server.timers import HeadTimer
 
 
 class BoundedHttpProtocol(Connection):
@@ -53,18 +53,22 @@ class BoundedHttpProtocol(Connection):
         """Begin to wait for the first request."""
         super().connection_made(transport)
         self._head_timer = HeadTimer(self.loop, self.max_head_seconds, partial(self._refuse, heads.REQUEST_TIMEOUT))
-        self._idle_timer = IdleTimer(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
         self._awaits_head = True
         self._head_timer.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers."""
         self._head_timer.close()
-        self._idle_timer.close()
         self._intake.clear()
         if self._lingering is not None:
             self._lingering.cancel()
         super().connection_lost(exc)
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when it has no whole head of a request, by the event loop's clock; None during one."""
+        is_due = self.cycle is not None and not self.cycle.response_complete
+        return super().idle_since or (self._head_timer.since if self._awaits_head and not is_due else None)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, unless it is much or has to wait."""
@@ -242,9 +246,6 @@ class BoundedHttpProtocol(Connection):
         super().resume_writing()
         if self._is_held:
             self._take_next()
-
-    def _unset_keepalive_if_required(self) -> None:
-        """Leave the timer: see IdleTimer."""
 
     def _take_next(self) -> None:
         """Let the pipeline's next request begin, unless the client does not read its answers."""

@@ -21,6 +21,11 @@ class HeadTimer:
         self._expire = expire
         self.handle: asyncio.TimerHandle | None = None  # while it runs
 
+    @property
+    def since(self) -> float | None:
+        """When it began to wait, by the event loop's clock; None if it does not wait."""
+        return None if self.handle is None else self.handle.when() - self._seconds
+
     def start(self) -> None:
         """Begin to wait for the end of a head."""
         self.handle = self._loop.call_later(self._seconds, self._look_again)

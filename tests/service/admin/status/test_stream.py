@@ -14,6 +14,7 @@ from service.config.settings import Settings
 from service.http.request_middleware import RequestMiddleware
 from service.http.routes.status import EventStream
 from service.http.server.clients import Clients
+from service.http.server.connections import Connections
 from service.http.server.protocol import BoundedHttpProtocol
 from service.telemetry.access_log import AccessLog
 from service.telemetry.metrics import Metrics
@@ -35,7 +36,10 @@ async def deaf_listener(longest_write_seconds: float) -> AsyncIterator[tuple[uvi
         await EventStream(feed, longest_write_seconds)(scope, receive, send)
 
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
-        edge = RequestMiddleware(app, {}, Metrics(), AccessLog("error", 10_000), NoTracing(), Clients(Settings()))
+        settings, metrics = Settings(), Metrics()
+        connections = Connections(settings, metrics)
+        log = AccessLog("error", 10_000)
+        edge = RequestMiddleware(app, {}, metrics, log, NoTracing(), Clients(settings), connections)
         config = uvicorn.Config(
             edge, http=BoundedHttpProtocol, ws="none", lifespan="off", log_config=None, proxy_headers=False
         )
