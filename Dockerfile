@@ -5,7 +5,9 @@
 # Nothing here needs BuildKit. The classic builder goes through the stages in their order up to its target: the small ones
 # come first. What changes often is copied last, so that an edit of the code installs nothing anew.
 
-FROM debian:bookworm-slim AS base
+# With a digest (NAME@sha256:...), builds of another day begin with the same bytes.
+ARG BASE_IMAGE=debian:bookworm-slim
+FROM $BASE_IMAGE AS base
 # pip comes as the one file that Debian's python3-venv would make an environment from (and brings ca-certificates). It is
 # run where it lies: the environment itself holds neither pip nor setuptools.
 RUN apt-get update \
@@ -25,29 +27,29 @@ ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     TORCHGATE_MODEL_STORE=/model_store
 
-# The dependencies alone, a file for each image: an edit of a linter's rules in pyproject.toml installs nothing anew.
-FROM base AS requirements
-COPY pyproject.toml /build/
-COPY deploy/requirements.py /build/deploy/
-# `postgres prediction-log`, for gateways that keep one: it is not there by itself, since pyarrow takes 170 MB.
-ARG GATEWAY_EXTRAS="postgres tracing"
-RUN cd /build && list="python deploy/requirements.py" \
- && { $list && for extra in $GATEWAY_EXTRAS; do $list $extra || exit; done; } >gateway.txt \
- && $list torchserve >torchserve.txt && $list training >training.txt \
- && grep -Fx -f torchserve.txt training.txt >both.txt
+# What pip does in every image: it installs wheels alone, so that no package runs code of its own here, and refuses a file
+# whose sha256 is not in deploy/locked.
+RUN printf '%s\n' '#!/bin/sh' \
+    'exec python /opt/pip.whl/pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: "$@"' \
+    >/opt/install-locked && chmod +x /opt/install-locked
 
 # The distribution itself, for its command and its version; its dependencies come without it.
 FROM base AS wheel
+COPY deploy/locked/build.txt /opt/locked/
+RUN /opt/install-locked -r /opt/locked/build.txt
 COPY pyproject.toml README.md LICENSE /build/
 COPY service /build/service
-RUN python /opt/pip.whl/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels-built /build
+RUN python /opt/pip.whl/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels-built /build
 
 FROM base AS gateway
-COPY constraints.txt /opt/
-COPY --from=requirements /build/gateway.txt /opt/
-RUN python /opt/pip.whl/pip install --no-cache-dir -c /opt/constraints.txt -r /opt/gateway.txt
+# `postgres prediction-log`, for gateways that keep one: it is not there by itself, since pyarrow takes 170 MB.
+ARG GATEWAY_EXTRAS="postgres tracing"
+COPY deploy/locked/base.txt deploy/locked/postgres.txt deploy/locked/prediction-log.txt deploy/locked/tracing.txt /opt/locked/
+RUN set -- && for part in base $GATEWAY_EXTRAS; do set -- "$@" -r "/opt/locked/$part.txt"; done && /opt/install-locked "$@"
 COPY --from=wheel /wheels-built /opt/wheels
 RUN python /opt/pip.whl/pip install --no-cache-dir --no-deps /opt/wheels/*.whl
+COPY deploy/sbom.py /opt/
+RUN python /opt/sbom.py torchgate-gateway
 # The model store is another's; what the gateway itself has to remember lies in a volume of its own.
 ENV TORCHGATE_HOST=0.0.0.0 \
     TORCHGATE_DATABASE_URL=sqlite:////state/torchgate.db \
@@ -65,10 +67,12 @@ FROM base AS torch
 # PyTorch's index of CPU wheels. Empty means none: pip's own index then gives its default build of torch.
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 COPY constraints.txt /opt/
-COPY --from=requirements /build/both.txt /opt/
-# torch's C++ headers and C++ tests are 150 MB that nothing here compiles or runs.
-RUN python /opt/pip.whl/pip install --no-cache-dir ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} \
-    -c /opt/constraints.txt -r /opt/both.txt \
+COPY deploy/locked/shared.txt /opt/locked/
+# torch is pinned by version, not by hash: which file it is depends on the index. Its C++ headers and C++ tests are 150 MB
+# that nothing here compiles or runs.
+RUN /opt/install-locked -r /opt/locked/shared.txt \
+ && python /opt/pip.whl/pip install --no-cache-dir ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} \
+    -c /opt/constraints.txt torch \
  && rm -rf /venv/lib/python3*/site-packages/torch/include /venv/lib/python3*/site-packages/torch/test
 
 FROM torch AS torchserve
@@ -76,8 +80,10 @@ FROM torch AS torchserve
 RUN apt-get update \
  && apt-get install -y --no-install-recommends libtcmalloc-minimal4 \
  && apt-get clean && rm -rf /var/lib/apt/lists/*
-COPY --from=requirements /build/torchserve.txt /opt/
-RUN python /opt/pip.whl/pip install --no-cache-dir -c /opt/constraints.txt -r /opt/torchserve.txt
+COPY deploy/locked/torchserve.txt /opt/locked/
+RUN /opt/install-locked -r /opt/locked/torchserve.txt
+COPY deploy/sbom.py /opt/
+RUN python /opt/sbom.py torchgate-torchserve
 COPY handlers handlers
 COPY deploy/torchserve.sh deploy/torchserve-worker.sh deploy/
 # It listens on loopback, as everywhere, unless TORCHGATE_TORCHSERVE_BIND is set: whoever reaches it can load code.
@@ -89,8 +95,10 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD \
 CMD ["deploy/torchserve.sh"]
 
 FROM torch AS trainer
-COPY --from=requirements /build/training.txt /opt/
-RUN python /opt/pip.whl/pip install --no-cache-dir -c /opt/constraints.txt -r /opt/training.txt
+COPY deploy/locked/training.txt /opt/locked/
+RUN /opt/install-locked -r /opt/locked/training.txt
+COPY deploy/sbom.py /opt/
+RUN python /opt/sbom.py torchgate-trainer
 COPY handlers/*.py handlers/
 COPY training training
 USER torchgate

@@ -20,24 +20,37 @@ BENCH ?= default
 # Clients of `make tune`'s closed loop.
 CLIENTS ?= 64
 PEERS := benchmarks/out/venv
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test cpp lint fmt train-and-archive bench bench-training tune system-packages test-system test-soak test-compose proto clean
+.PHONY: help setup serve test cpp lint fmt train-and-archive lock sbom bench bench-training tune system-packages test-system test-soak test-compose proto clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## the virtual environment .venv with everything, from constraints.txt
+setup: $(READY) ## the virtual environment .venv with everything, by the versions and hashes of deploy/locked
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt deploy/locked/all.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torchgate needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) --no-deps --require-hashes -r deploy/locked/all.txt
+	@# torch has no hash: which file it is depends on the index. All else that it needs is there by now.
 	@index=; if [ -n "$(TORCH_INDEX_URL)" ] && timeout 3 $(PYTHON) -c \
 	  'import sys, urllib.request; urllib.request.urlopen(sys.argv[1] + "/torch/", timeout=3).close()' "$(TORCH_INDEX_URL)" 2>/dev/null; \
 	  then index="--extra-index-url $(TORCH_INDEX_URL)"; fi; \
-	set -x; $(BIN)/python -m pip install --quiet --disable-pip-version-check $$index -c constraints.txt \
-	  -e '.[training,torchserve,dev]'
+	set -x; $(PIP_INSTALL) $$index -c constraints.txt torch
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
+
+lock: ## deploy/locked anew, after a change of constraints.txt or pyproject.toml; needs PyPI
+	@test -x $(BIN)/uv || $(MAKE) setup
+	PATH="$(abspath $(BIN)):$$PATH" deploy/lock.sh
+
+sbom: ## build/sbom/IMAGE.cdx.json, a CycloneDX SBOM of each image that `docker compose build` has made
+	@mkdir -p build/sbom; set -e; for image in gateway torchserve trainer; do \
+	  docker run --rm --network none --entrypoint cat "torchgate-$$image:$${TORCHGATE_TAG:-latest}" \
+	    /usr/share/doc/torchgate/sbom.cdx.json >"build/sbom/$$image.part"; \
+	  mv "build/sbom/$$image.part" "build/sbom/$$image.cdx.json"; echo "build/sbom/$$image.cdx.json"; done
 
 serve: setup ## everything: train if model_store/ is empty, then TorchServe and the gateway, until Ctrl-C; BACKEND=workers: the gateway alone
 	@mkdir -p "$(TORCHGATE_MODEL_STORE)" 2>/dev/null || :  # check says why, if it could not be made

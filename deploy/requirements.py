@@ -1,11 +1,12 @@
-"""Prints what pyproject.toml asks for, a line each: the base dependencies, or with an argument those of that extra."""
+"""Prints what parts of pyproject.toml ask for, a line each: `base`, `build`, or an extra."""
 
 import sys
 import tomllib
 from pathlib import Path
 
-PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+PYPROJECT = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())
 
-project = tomllib.loads(PYPROJECT.read_text())["project"]
-wanted = project["optional-dependencies"][sys.argv[1]] if len(sys.argv) > 1 else project["dependencies"]
-print(*wanted, sep="\n")
+project = PYPROJECT["project"]
+parts = {"base": project["dependencies"], "build": PYPROJECT["build-system"]["requires"]}
+parts |= project["optional-dependencies"]
+print(*sorted({wanted for part in sys.argv[1:] for wanted in parts[part]}), sep="\n")

@@ -52,6 +52,12 @@ eventually() { # eventually SECONDS WHAT COMMAND...: try until it succeeds
 
 docker compose build
 
+make --silent sbom >/dev/null
+for has in gateway:pkg:pypi/fastapi@ gateway:pkg:deb/debian/openssl torchserve:pkg:pypi/torch@ trainer:pkg:pypi/tyro@; do
+    grep -qF "\"purl\": \"${has#*:}" "build/sbom/${has%%:*}.cdx.json" || failed "each image has its SBOM: no $has"
+done
+passed 'each image has its SBOM'
+
 # A training that is cut short leaves a store that the next `up` fills.
 trains() { docker logs "$(container trainer)" 2>&1 | grep '2/6' >/dev/null; }
 docker compose up -d trainer

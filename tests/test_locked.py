@@ -1,0 +1,97 @@
+"""deploy/locked has what pyproject.toml asks for, by the versions of constraints.txt; the images' SBOMs are whole."""
+
+import json
+import re
+import runpy
+import shutil
+import subprocess
+import tomllib
+from importlib.metadata import requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+LOCKED = ROOT / "deploy" / "locked"
+HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+PARTS: dict[str, set[str]] = {
+    "base": set(PYPROJECT["project"]["dependencies"]),
+    "build": set(PYPROJECT["build-system"]["requires"]),
+    **{extra: set(EXTRAS[extra]) for extra in ("postgres", "prediction-log", "tracing", "torchserve", "training")},
+}
+PARTS["shared"] = PARTS["torchserve"] & PARTS["training"]
+PARTS["all"] = PARTS["base"] | PARTS["training"] | PARTS["torchserve"] | set(EXTRAS["dev"])
+# No hash fits torch's files on both indexes; cuda.in has what only one of them asks for.
+NOT_LOCKED = {"torch", *(LOCKED / "cuda.in").read_text().splitlines()[1:]}
+
+
+def pins(text: str) -> dict[str, Requirement]:
+    """Return the requirements of a file, by name, without their hashes."""
+    lines = [HASH.sub("", line).strip() for line in text.replace("\\\n", "").splitlines()]
+    requirements = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(each.name): each for each in requirements}
+
+
+def here(requirement: Requirement, extras: set[str] | None = None) -> bool:
+    """Whether the requirement holds on this machine, for one of these extras or for none."""
+    marker = requirement.marker
+    return marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or {""})
+
+
+def needed(wanted: set[str]) -> set[str]:
+    """Return the names of all that these need, by the metadata of what is installed."""
+    found: set[tuple[str, frozenset[str]]] = set()
+    waiting = [Requirement(each) for each in wanted]
+    while waiting:
+        one = waiting.pop()
+        key = canonicalize_name(one.name), frozenset(one.extras)
+        if key in found or key[0] in NOT_LOCKED - {"torch"}:
+            continue
+        found.add(key)
+        needs = [Requirement(each) for each in requires(one.name) or ()]
+        waiting += [each for each in needs if here(each, {"", *one.extras})]
+    return {name for name, _ in found} - NOT_LOCKED
+
+
+CONSTRAINTS = pins((ROOT / "constraints.txt").read_text())
+
+
+def test_each_part_has_a_lock() -> None:
+    assert {path.stem for path in LOCKED.glob("*.txt")} == PARTS.keys()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_lock_has_all_that_its_part_needs_and_nothing_else(part: str) -> None:
+    locked = {name for name, requirement in pins((LOCKED / f"{part}.txt").read_text()).items() if here(requirement)}
+    assert locked == needed(PARTS[part]), "run `make lock`"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_lock_has_the_versions_of_the_constraints_and_a_hash_for_each(part: str) -> None:
+    text = (LOCKED / f"{part}.txt").read_text()
+    for name, requirement in pins(text).items():
+        assert requirement.specifier == CONSTRAINTS[name].specifier, f"{name}: run `make lock`"
+    assert all(HASH.search(entry) for entry in text.replace("\\\n", "").splitlines() if "==" in entry)
+    assert "://" not in text
+
+
+def test_every_constraint_is_locked() -> None:
+    assert CONSTRAINTS.keys() - pins((LOCKED / "all.txt").read_text()).keys() == {"torch"}
+
+
+@pytest.mark.skipif(not shutil.which("dpkg-query"), reason="images have Debian's packages")
+def test_an_sbom_lists_debian_and_python_packages() -> None:
+    sbom = json.loads(json.dumps(runpy.run_path(str(ROOT / "deploy" / "sbom.py"))["sbom"]("torchgate-test")))
+    assert (sbom["bomFormat"], sbom["metadata"]["component"]["name"]) == ("CycloneDX", "torchgate-test")
+    purls = [component["purl"] for component in sbom["components"]]
+    assert len(purls) == len(set(purls))
+    python = {f"pkg:pypi/{name}@{next(iter(each.specifier)).version}" for name, each in CONSTRAINTS.items()}
+    locked = {name for name in needed(PARTS["all"]) if name != "torch"}
+    assert {purl for purl in python if purl.partition("@")[0].removeprefix("pkg:pypi/") in locked} <= set(purls)
+    debian = subprocess.run(["dpkg", "-l"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert sum(purl.startswith("pkg:deb/") for purl in purls) == len(re.findall(r"^[ih]i", debian, re.MULTILINE))
