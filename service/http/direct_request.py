@@ -1,13 +1,12 @@
 """A request that is answered around ASGI, and the seams between connection, request and application."""
 
-import asyncio
 import urllib.parse
 from collections.abc import Collection, Iterable
 from typing import Protocol, runtime_checkable
 
 import httptools
 
-from service.http.server.clients import Client
+from service.http.server.clients import Client, Wire
 from service.http.server.connections import Connections
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -36,7 +35,7 @@ class DirectApplication(Protocol):
     direct_routes: Collection[tuple[bytes, str]]  # method and path
     connections: Connections
 
-    def greet(self, transport: asyncio.Transport, listener: str) -> Client:
+    def greet(self, transport: Wire, listener: str) -> Client:
         """Return who is at the other end of a new connection, which came in by the socket of this name."""
 
     def handle(self, request: "DirectRequest") -> DirectHandler:

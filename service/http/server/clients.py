@@ -1,11 +1,10 @@
 """Who is at the other end of a connection, and for whom a trusted proxy asks."""
 
-import asyncio
 import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from service.config.settings import Settings
 from service.http.server.request_checks import RequestChecks
@@ -30,6 +29,22 @@ SHORT_NAMES = {
 SCHEMES: dict[bytes, Scheme] = {b"http": "http", b"https": "https"}
 
 
+class Wire(Protocol):
+    """A connection's transport, or what stands for it before there is one."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return a fact about it; see asyncio.BaseTransport."""
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait in memory."""
+
+    def close(self) -> None:
+        """End it after all that was written."""
+
+    def abort(self) -> None:
+        """End it now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Client:
     """The client of a connection; made once for each connection."""
@@ -48,7 +63,7 @@ class Clients:
         self._proxies = settings.proxy_networks
         self._checks = {name: RequestChecks(settings, name) for name in (PUBLIC, ADMIN)}
 
-    def greet(self, transport: asyncio.Transport, listener: str) -> Client:
+    def greet(self, transport: Wire, listener: str) -> Client:
         """Return the client of a new connection."""
         peer = transport.get_extra_info("peername")
         address = _address(peer[0]) if isinstance(peer, tuple) else None  # a Unix socket has none

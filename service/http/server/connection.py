@@ -1,9 +1,11 @@
 """A connection, whatever is asked on it: who is at its other end, and how it ends."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from service.errors.gateway import GatewayError
 from service.http.direct_request import DirectApplication, DirectRequest
@@ -13,7 +15,6 @@ from service.http.security_headers import LINES
 from service.http.server.clients import Client
 from service.http.server.intake import ReadFlow
 from service.http.server.lasting_answers import Listeners
-from service.http.server.retirement import GatewayState, say_close
 from service.http.server.timers import IdleTimer
 from service.process.listening import PUBLIC
 
@@ -24,6 +25,14 @@ LINGER_BYTES = 256 * 1024 * 1024  # of a body
 LINGER_HEAD_BYTES = 1024 * 1024
 
 
+class GatewayState(ServerState):
+    """What uvicorn's protocols share, and whether their connections retire: make their next answer their last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_retiring = False
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's connection with a client and an end that the client is told of."""
 
@@ -31,8 +40,15 @@ class Connection(HttpToolsProtocol):
     _client: Client  # if there is an application to greet it
     _idle_timer: IdleTimer
 
-    def __init__(self, *args: Any, listener: str = PUBLIC, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        when_made: Callable[[], None] | None = None,
+        *args: Any,
+        listener: str = PUBLIC,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._when_made = when_made  # the handshake of TLS has ended
         self._listener = listener  # the name of the socket that it came in by
         self._application: DirectApplication | None = self.app if isinstance(self.app, DirectApplication) else None
         self._listeners = Listeners()
@@ -46,6 +62,8 @@ class Connection(HttpToolsProtocol):
         self._idle_timer.idle_since = self.loop.time()
         # Only now: the server may have begun to retire connections during the handshake of TLS.
         self._is_retiring = isinstance(self.server_state, GatewayState) and self.server_state.is_retiring
+        if self._when_made is not None:
+            self._when_made()
         if self._application is not None:
             self._client = self._application.greet(transport, self._listener)
             refusal = self._application.connections.add(self, self._client, self._listener)
@@ -109,6 +127,11 @@ class Connection(HttpToolsProtocol):
             self.loop.call_later(LINGER_SECONDS, self.transport.close)
         else:  # TLS
             self.transport.close()
+
+
+def say_close(cycle: Any) -> None:
+    """Have the answer of an ASGI request, if it has not begun, end its connection and say so."""
+    cycle.default_headers = [*cycle.default_headers, (b"connection", b"close")]
 
 
 class _Deaf(asyncio.Protocol):

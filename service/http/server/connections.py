@@ -29,7 +29,7 @@ from typing import Protocol
 from service.admin.addresses import network_of
 from service.config.settings import Settings
 from service.errors.gateway import AddressFull, ConnectionsFull, GatewayError
-from service.http.server.clients import Client
+from service.http.server.clients import Client, Wire
 from service.process.descriptors import most_connections
 from service.process.listening import ADMIN, PUBLIC
 from service.telemetry.metrics import Metrics
@@ -49,7 +49,9 @@ LOG_SECONDS = 10.0  # from one line about ended connections to the next
 class Member(Protocol):
     """One connection, as far as the others are concerned."""
 
-    transport: asyncio.Transport
+    @property
+    def transport(self) -> Wire:
+        """What it is written to."""
 
     @property
     def idle_since(self) -> float | None:
@@ -240,7 +242,7 @@ class Connections:
         )
 
 
-def _num_bytes_in_kernel(transport: asyncio.Transport) -> int:
+def _num_bytes_in_kernel(transport: Wire) -> int:
     """Return how many bytes the kernel has sent without an acknowledgement, or will send; 0 if it does not tell.
 
     It takes megabytes, and asks for more only after a third has left: without this a slow reader would look like none.

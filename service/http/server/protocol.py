@@ -21,9 +21,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from service.http.direct_request import DirectRequest, direct_request
 from service.http.security_headers import LINES
 from service.http.server import heads
-from service.http.server.connection import LINGER_BYTES, LINGER_SECONDS, Connection
+from service.http.server.connection import LINGER_BYTES, LINGER_SECONDS, Connection, say_close
 from service.http.server.intake import PIECE_BYTES, Intake
-from service.http.server.retirement import say_close
 from service.http.server.timers import HeadTimer
 
 

@@ -27,9 +27,11 @@ from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 
 from service.config.settings import Settings
+from service.http.direct_request import DirectApplication
 from service.http.server.certificates import ignore_sighup
+from service.http.server.connection import GatewayState
 from service.http.server.protocol import BoundedHttpProtocol
-from service.http.server.retirement import GatewayState
+from service.http.server.tls_listener import TlsListener
 from service.process.entrance import Entrance
 from service.process.lifecycle import Lifecycle
 from service.process.listening import BACKLOG, CannotListen, ListeningSocket
@@ -89,13 +91,7 @@ class GatewayServer(uvicorn.Server):
         if not self._sockets:
             await self.lifespan.shutdown()
             return
-        loop = asyncio.get_running_loop()
-        self.servers = [
-            await loop.create_server(
-                self._protocol_of(each.name), sock=each.socket, ssl=self.config.ssl, backlog=BACKLOG
-            )
-            for each in self._sockets
-        ]
+        self.servers = [await self._listen(each) for each in self._sockets]
         self._while_listening.enter_context(self._lifecycle.while_listening)
         for each in self._sockets:
             host, port = each.address
@@ -131,6 +127,9 @@ class GatewayServer(uvicorn.Server):
         if self._offer is not None:
             self._offer.close()
         self._while_listening.close()
+        for server in self.servers:
+            if isinstance(server, TlsListener):
+                server.end_handshakes()
         await super().shutdown([each.socket for each in self._sockets])
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -141,7 +140,13 @@ class GatewayServer(uvicorn.Server):
         else:
             super().handle_exit(sig, frame)
 
-    def _protocol_of(self, listener: str) -> Callable[[], asyncio.Protocol]:
+    async def _listen(self, at: ListeningSocket) -> Any:
+        make, tls, application = self._protocol_of(at.name), self.config.ssl, self.config.loaded_app
+        if tls is not None and isinstance(application, DirectApplication):
+            return TlsListener(at.socket, at.name, tls, application, make)
+        return await asyncio.get_running_loop().create_server(make, sock=at.socket, ssl=tls, backlog=BACKLOG)
+
+    def _protocol_of(self, listener: str) -> Callable[..., asyncio.Protocol]:
         protocol_class: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
         return functools.partial(
             protocol_class,
@@ -166,6 +171,8 @@ class GatewayServer(uvicorn.Server):
 
     def _retire_connections(self) -> None:
         """Make the next answer of each connection, and of each new one, its last, and have it say so."""
+        if self.server_state.is_retiring:
+            return  # after a handover they retire already
         self.server_state.is_retiring = True
         for connection in list(self.server_state.connections):
             if isinstance(connection, BoundedHttpProtocol):
