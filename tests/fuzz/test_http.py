@@ -186,6 +186,15 @@ PLAIN_CHUNKS = {*CHUNKS[:4]}
 
 
 @fuzzed(250)
+@example(
+    lengths=[b"Content-Length: %d"],
+    codings=[b"Transfer_Encoding: chunked"],
+    chunks=CHUNKS[0],
+    path=b"/predict",
+    version=b"1.1",
+    places=[],
+    waits=False,
+)
 @given(
     lengths=st.lists(st.sampled_from(LENGTHS), max_size=2),
     codings=st.lists(st.sampled_from(CODINGS), max_size=2),
@@ -206,7 +215,8 @@ def test_what_a_body_holds_is_no_request(
     waits: bool,
 ) -> None:
     content = b"class:1" + b" " * 5 + HIDDEN
-    body = chunks % (len(content), content) if codings else content
+    # A coding whose name is like any other frames nothing: with a length beside it, the body is what the length says.
+    body = chunks % (len(content), content) if {*codings} - OTHER_NAMES else content
     fields = [each % ((len(body),) * each.count(b"%d")) for each in lengths] + codings
     # A field that some parser may take for the framing is not the first: there it might count as a part of the target.
     head = b"POST %b HTTP/%b\r\nHost: t\r\n%b\r\n" % (path, version, b"".join(each + b"\r\n" for each in fields))
