@@ -20,7 +20,7 @@ from service.process.lifecycle import Lifecycle
 from service.process.listening import CannotListen
 from service.process.privacy import hide_from_other_processes
 from service.process.systemd import Supervisor
-from service.telemetry.access_log import configure_logging
+from service.telemetry.log_stream import LogStream, configure_logging
 
 
 def main() -> None:
@@ -85,7 +85,9 @@ def serve(settings: Settings, entrance: Entrance) -> None:
     from service.http.server.certificates import open_certificates  # noqa: PLC0415
     from service.http.server.server import run_server  # noqa: PLC0415 - the other verbs need none of it
 
-    configure_logging(settings.log_level)
+    log_stream = LogStream()
+    log_stream.start()
+    configure_logging(settings.log_level, log_stream)
     hide_from_other_processes()
     raise_limit()
     lifecycle = Lifecycle()
@@ -93,7 +95,7 @@ def serve(settings: Settings, entrance: Entrance) -> None:
         token, lifecycle.while_listening = own_token(settings.token_dir, entrance.ports)
         settings = settings.model_copy(update={"admin_token": SecretStr(token)})
     certificates = open_certificates(settings.tls_files)
-    app = create_app(settings, lifecycle=lifecycle, certificates=certificates)
+    app = create_app(settings, lifecycle=lifecycle, certificates=certificates, log_stream=log_stream)
     run_server(app, settings, entrance, lifecycle, certificates.context, Supervisor(os.environ))
 
 

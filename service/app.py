@@ -62,6 +62,7 @@ from service.serving.router import Router
 from service.serving.shadow_traffic import Shadows
 from service.telemetry.access_log import AccessLog
 from service.telemetry.event_loop_lag import LoopLag
+from service.telemetry.log_stream import STANDARD_ERROR, LogStream, StandardError
 from service.telemetry.metrics import Metrics
 from service.telemetry.policy_metrics import PolicyMetrics
 from service.telemetry.tracing import NoTracing, Tracing
@@ -80,9 +81,11 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     control: ModelControl | None = None,
     lifecycle: Lifecycle | None = None,
     certificates: Certificates | NoCertificates = NO_CERTIFICATES,
+    log_stream: LogStream | StandardError = STANDARD_ERROR,
 ) -> ASGIApp:
     """Return the gateway; a test may pass its own backend and control. `lifecycle` is shared with its server."""
     metrics = Metrics(settings.objectives)
+    log_stream.count_into(metrics.log_records_dropped)
     if backend is None or control is None:
         backend, control = create_backend(settings, metrics)
     gateway_name = f"{socket.gethostname()}-{new_id()[:8]}"
@@ -185,7 +188,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         docs_routes(),
     ):
         app.include_router(routes)
-    log = AccessLog(settings.log_level, settings.slow_request_ms)
+    log = AccessLog(settings.log_level, settings.slow_request_ms, log_stream.write)
     return RequestMiddleware(app, {("POST", PATH): predict}, metrics, log, tracing, Clients(settings), connections)
 
 

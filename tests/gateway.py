@@ -194,6 +194,7 @@ class GatewayProcess:
         self.command = [sys.executable, "-m", "service", "serve"]
         self.pass_fds: tuple[int, ...] = ()
         self.process: subprocess.Popen[bytes] | None = None
+        self.output: int | None = None  # descriptor that it prints to instead of its log file
         self._log = tempfile.NamedTemporaryFile(prefix="gateway-", suffix=".log")  # noqa: SIM115 - closed by stop
         self.url = ""
 
@@ -222,7 +223,7 @@ class GatewayProcess:
         self.process = subprocess.Popen(
             self.command,
             stdin=subprocess.DEVNULL,
-            stdout=self._log,
+            stdout=self._log if self.output is None else self.output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **self.env},
             start_new_session=True,

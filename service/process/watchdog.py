@@ -88,5 +88,12 @@ class Watchdog:
             "stack of every thread follows",
             self._seconds,
         )
+        flush_log()
         faulthandler.dump_traceback(STDERR, all_threads=True)
         os._exit(EXIT_STATUS)
+
+
+def flush_log() -> None:
+    """Wait until the log is written, before this process ends without Python's own end."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()

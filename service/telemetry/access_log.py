@@ -1,12 +1,8 @@
-"""JSON lines on standard error: one object per line, times in UTC."""
+"""The lines of requests: one JSON object per line, times in UTC."""
 
 import asyncio
-import contextlib
 import json
-import logging
-import logging.config
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,7 +22,8 @@ class AccessLog:
     The logging package takes longer over a line than the gateway over the rest of a small request.
     """
 
-    def __init__(self, level: str, slow_request_ms: int) -> None:
+    def __init__(self, level: str, slow_request_ms: int, write: Callable[[str], None]) -> None:
+        self._write_lines = write
         self._level = LEVELS[level]
         self._slow_seconds = slow_request_ms / 1000 or math.inf
         self._slow_lines: float = MOST_SLOW_LINES  # that may still be written
@@ -75,31 +72,4 @@ class AccessLog:
 
     def _flush(self) -> None:
         lines, self._lines = self._lines, []
-        with contextlib.suppress(OSError, ValueError):  # standard error is gone; requests go on
-            sys.stderr.write("\n".join(lines) + "\n")
-            sys.stderr.flush()
-
-
-def configure_logging(level: str) -> None:
-    """Send every logger's lines of at least `level` to standard error as JSON."""
-    logging.config.dictConfig(
-        {
-            "version": 1,
-            "disable_existing_loggers": False,
-            "formatters": {
-                "json": {
-                    "()": "pythonjsonlogger.json.JsonFormatter",
-                    "fmt": "%(asctime)s %(levelname)s %(name)s %(message)s",
-                    "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
-                    "datefmt": "%Y-%m-%dT%H:%M:%S%z",
-                }
-            },
-            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
-            "root": {"level": level.upper(), "handlers": ["stderr"]},
-            # Libraries speak up only when something is wrong; one line per request is our own.
-            "loggers": {
-                **{name: {"level": "WARNING"} for name in ("httpx", "httpcore", "asyncio", "uvicorn")},
-                "opentelemetry": {"level": "ERROR"},  # it warns of every attempt to reach a collector that is away
-            },
-        }
-    )
+        self._write_lines("\n".join(lines) + "\n")

@@ -182,6 +182,10 @@ class Metrics:
             "Trace spans by result: exported, dropped (the queue was full), failed (no collector accepted them).",
             ("result",),
         )
+        self.log_records_dropped = counter(
+            "torchgate_log_records_dropped_total",
+            "Lines of the log that nobody read in time, so that there was no room for them.",
+        )
         self.archive_refusals = counter(
             "torchgate_archive_refusals_total",
             "Manifests and archives refused, by reason: unsigned, unknown_key, forged, replayed, expired, revoked, "

@@ -38,7 +38,7 @@ from service.process.listening import BACKLOG, CannotListen, ListeningSocket
 from service.process.meeting_place import meeting_place
 from service.process.offer import Offer
 from service.process.systemd import Supervisor
-from service.process.watchdog import Watchdog
+from service.process.watchdog import Watchdog, flush_log
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,7 @@ class GatewayServer(uvicorn.Server):
         turn_seconds = min(self._supervisor.watchdog_seconds / 2 or TURN_SECONDS, TURN_SECONDS)
         async with Watchdog(self._settings.watchdog_seconds, self._supervisor.lives, turn_seconds):
             await super()._serve(sockets)
+        flush_log()  # uvicorn now raises the signal that stopped it again, and that one ends the process
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, then take connections, and offer the sockets to the next gateway."""

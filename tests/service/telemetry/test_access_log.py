@@ -10,6 +10,7 @@ import pytest
 
 from service.domain.backend import BatchAnswer, Ranking, Target
 from service.telemetry.access_log import MOST_SLOW_LINES, AccessLog
+from service.telemetry.log_stream import STANDARD_ERROR
 from tests.gateway import Rig, running_gateway
 
 pytestmark = pytest.mark.anyio
@@ -143,7 +144,7 @@ def ask(log: AccessLog, at: float, seconds: float = 2.0) -> dict[str, Any]:
 
 
 async def test_slow_lines_have_a_bound() -> None:
-    log = AccessLog("info", 1000)
+    log = AccessLog("info", 1000, STANDARD_ERROR.write)
     start = log._slow_at
     written = [line for number in range(1000) if (line := ask(log, start + number / 1000))]
     assert MOST_SLOW_LINES <= len(written) <= 2 * MOST_SLOW_LINES
@@ -153,6 +154,6 @@ async def test_slow_lines_have_a_bound() -> None:
 
 
 async def test_none_is_slow_without_a_bound_or_where_warnings_are_not_shown() -> None:
-    assert not ask(AccessLog("info", 0), 1e9, seconds=1e6)
-    assert not ask(AccessLog("error", 1000), 1e9)
-    assert not ask(AccessLog("info", 3000), 1e9)
+    assert not ask(AccessLog("info", 0, STANDARD_ERROR.write), 1e9, seconds=1e6)
+    assert not ask(AccessLog("error", 1000, STANDARD_ERROR.write), 1e9)
+    assert not ask(AccessLog("info", 3000, STANDARD_ERROR.write), 1e9)

@@ -17,6 +17,7 @@ from service.http.server.clients import Clients
 from service.http.server.connections import Connections
 from service.http.server.protocol import BoundedHttpProtocol
 from service.telemetry.access_log import AccessLog
+from service.telemetry.log_stream import STANDARD_ERROR
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import NoTracing
 
@@ -38,7 +39,7 @@ async def deaf_listener(longest_write_seconds: float) -> AsyncIterator[tuple[uvi
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
         settings, metrics = Settings(), Metrics()
         connections = Connections(settings, metrics)
-        log = AccessLog("error", 10_000)
+        log = AccessLog("error", 10_000, STANDARD_ERROR.write)
         edge = RequestMiddleware(app, {}, metrics, log, NoTracing(), Clients(settings), connections)
         config = uvicorn.Config(
             edge, http=BoundedHttpProtocol, ws="none", lifespan="off", log_config=None, proxy_headers=False
