@@ -95,7 +95,8 @@ fmt: setup ## put the code into the house format
 
 # Tests that wait for others' work, or train something tiny, run two files at a time.
 TWO_AT_A_TIME := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 2 --dist loadfile
-NEED_NO_QUIET := tests/system/test_aoti.py tests/system/test_cpp.py tests/system/test_rules.py tests/training
+NEED_NO_QUIET := tests/system/test_aoti.py tests/system/test_cpp.py tests/system/test_packet_loss.py \
+  tests/system/test_rules.py tests/training
 
 # First what needs the machine to itself.
 test: lint ## linters, types and every test that PyPI can equip, a real TorchServe included
@@ -106,7 +107,7 @@ system-packages: ## Debian packages that test-system and bench need (uses sudo u
 	@as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; set -x; \
 	$$as_root apt-get update -qq && \
 	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-	  prometheus wrk libtcmalloc-minimal4 chromium chromium-driver nginx-light systemd \
+	  prometheus wrk libtcmalloc-minimal4 chromium chromium-driver nginx-light systemd nftables iproute2 \
 	  g++ cmake make libpng-dev libjpeg-dev nlohmann-json3-dev
 
 test-system: setup ## the tests that need system packages; fails, saying what is missing, without them

@@ -1,8 +1,10 @@
-"""What the tests of faults share: small disks, files that one gateway alone sees, and how long a recovery took."""
+"""What the tests of faults share: small disks, lost packets, files that one gateway alone sees, recovery times."""
 
 import contextlib
+import ctypes
 import errno
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,8 +14,10 @@ import httpx
 import pytest
 
 from tests.gateway import AUTHORIZATION, GatewayProcess
+from tests.prometheus import tool
 
 HEADERS = {"Content-Type": "image/png"}
+CLONE_NEWNET = 0x40000000
 
 
 def predict(gateway: GatewayProcess, body: bytes = b"class:1", **parameters: str) -> httpx.Response:
@@ -95,3 +99,44 @@ def full(disk: Path) -> Iterator[None]:
         yield
     finally:
         filler.unlink()
+
+
+@contextlib.contextmanager
+def own_network() -> Iterator[None]:
+    """Have this thread, and the threads and processes that it starts meanwhile, in a network with a loopback alone.
+
+    Skips where that is not allowed: only root may leave such a network again.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path("/proc/thread-self/ns/net").open() as before:
+        if libc.unshare(CLONE_NEWNET):
+            pytest.skip(f"no network of its own here: {os.strerror(ctypes.get_errno())}")
+        try:
+            # Packets of the size that they have on a wire: losing one of 64 KiB would be another fault.
+            subprocess.run([tool("ip"), "link", "set", "lo", "mtu", "1500", "up"], check=True, timeout=20)
+            yield
+        finally:
+            assert libc.setns(before.fileno(), CLONE_NEWNET) == 0
+
+
+@contextlib.contextmanager
+def losing(percent: int, *ports: int) -> Iterator[None]:
+    """Lose so many of the packets to and from these ports, at random, in a network of its own."""
+    drop = f"numgen random mod 100 < {percent} counter drop"
+    rules = "\n".join(f"tcp {way} {port} {drop}" for port in ports for way in ("dport", "sport"))
+    _nft(f"table inet loss {{\nchain input {{\ntype filter hook input priority 0;\n{rules}\n}}\n}}")
+    try:
+        yield
+        lost = sum(map(int, re.findall(r"counter packets (\d+)", _nft("list table inet loss"))))
+        print(f"packets lost: {lost}")
+        assert lost, "a fault that did not happen"
+    finally:
+        _nft("delete table inet loss")
+
+
+def _nft(command: str) -> str:
+    done = subprocess.run(
+        [tool("nft"), "--file", "-"], input=command, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
