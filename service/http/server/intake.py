@@ -10,7 +10,7 @@ from typing import Protocol
 from uvicorn.protocols.http.flow_control import FlowControl
 
 PIECE_BYTES = 4 * 1024  # some 220 of the shortest heads
-LONGEST_TURN_SECONDS = 0.01  # of parsing what one connection has sent, before others have their turn
+LONGEST_TURN_SECONDS = 0.002  # of parsing what one connection has sent, before others have their turn
 HEAD_END = b"\r\n\r\n"
 
 
