@@ -78,20 +78,19 @@ class Access:
             self._note(error, "a read", address)
             raise
 
-    def may_read(self, headers: Headers, address: str) -> bool:
-        """Return whether a caller may read the details of failures, also where reads need no key.
+    def find_reader(self, headers: Headers, address: str) -> str | None:
+        """Return the name of a caller who may read the details of failures, also where reads need no key; else None.
 
         Only wrong credentials are logged and counted, so that this is no way to guess at the token. A key without the
         scope is no fault: callers send it with every prediction.
         """
         try:
-            self._require_key(headers, "read", address)
+            return self._require_key(headers, "read", address).name
         except (CredentialsMissing, ScopeMissing):
-            return False
+            return None
         except AdminError as error:
             self._note(error, "a read of details", address)
-            return False
-        return True
+            return None
 
     def require_admin(self, headers: Headers, address: str, certificate: str | None = None) -> str:
         """Return the caller of a change: the subject of the connection's client certificate, or the token's holder.

@@ -175,12 +175,17 @@ class Draining(GatewayError):
 
 @dataclass(eq=False)
 class ListenersFull(GatewayError):
-    """As many listen to the status events as may."""
+    """As many listen to the status events as may, of all callers or of this one."""
 
     most: int
+    num_free: int
+    num_own: int
     status = 503
     code = "listeners_full"
-    sentence = "{most} listen to the status events already, the most that is allowed; try again later."
+    sentence = (
+        "Of the {most} places for listeners to the status events {num_free} are free and {num_own} yours. You may have "
+        "as many as stay free for others; try again later."
+    )
     retry_after_seconds = 10
 
 

@@ -111,7 +111,8 @@ def read_check(access: Access) -> ReadCheck:
     def may_read(scope: Scope) -> bool:
         context = scope["state"]["context"]
         if context.is_reader is None:
-            context.is_reader = access.may_read(context.headers, context.client.address)
+            reader = access.find_reader(context.headers, context.client.address)
+            context.is_reader, context.caller = reader is not None, reader or context.caller
         is_reader: bool = context.is_reader
         return is_reader
 

@@ -38,7 +38,8 @@ class BroadcastLimits:
 class Listener:
     """One client of the event stream, which awaits `next` again and again."""
 
-    def __init__(self, broadcaster: "StatusBroadcaster", until: float, *, may_read: bool) -> None:
+    def __init__(self, broadcaster: "StatusBroadcaster", caller: str, until: float, *, may_read: bool) -> None:
+        self.caller = caller
         self._broadcaster = broadcaster
         self._may_read = may_read
         self._until = until
@@ -78,16 +79,20 @@ class StatusBroadcaster:
         return b"event: history\ndata: [" + b",".join(self._points) + b"]\n\n"
 
     @contextmanager
-    def listening(self, *, may_read: bool = False) -> Iterator[Listener]:
+    def listening(self, caller: str, *, may_read: bool = False) -> Iterator[Listener]:
         """Give a listener until the block ends; one who `may_read` details gets them.
 
+        `caller` is whose place it takes: the name of a key's owner, or an address.
+
         Raises:
-            ListenersFull: there are `most_listeners` already.
+            ListenersFull: the caller has as many listeners as there are free places, or there are none.
         """
-        if len(self._listeners) >= self._limits.most_listeners:
-            raise ListenersFull(self._limits.most_listeners)
+        num_own = sum(listener.caller == caller for listener in self._listeners)
+        num_free = self._limits.most_listeners - len(self._listeners)
+        if num_own >= num_free:  # so that there is always a place for somebody else
+            raise ListenersFull(self._limits.most_listeners, num_free, num_own)
         now = time.monotonic()
-        listener = Listener(self, now + self._limits.longest_seconds, may_read=may_read)
+        listener = Listener(self, caller, now + self._limits.longest_seconds, may_read=may_read)
         if now - self._looked_at > self._limits.longest_gap_seconds:
             self._points.clear()
         self._listeners.add(listener)

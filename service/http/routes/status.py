@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.types import Receive, Scope, Send
 
+from service.admin.addresses import network_of
 from service.admin.status.broadcaster import StatusBroadcaster
 from service.admin.status.page import assemble
 from service.errors.gateway import ListenersFull
@@ -51,13 +52,15 @@ class EventStream(Response):
             finally:
                 alarm.cancel()
 
+        context = scope["state"]["context"]
+        caller = context.caller or network_of(context.client.address)
         try:
-            with self._broadcaster.listening(may_read=self._may_read) as listener:
+            with self._broadcaster.listening(caller, may_read=self._may_read) as listener:
                 when_gone(listener.end)
                 when_stopping(listener.end)
                 try:
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                    if scope["state"]["context"].method == "HEAD":
+                    if context.method == "HEAD":
                         listener.end()
                     await write(RETRY + self._broadcaster.history)
                     while (event := await listener.next()) is not None:

@@ -133,16 +133,29 @@ async def test_who_comes_later_gets_what_was_before(tmp_path: Path) -> None:
             assert await anext(told) == ("history", seen)
 
 
-async def test_only_so_many_may_listen(tmp_path: Path) -> None:
+async def test_only_so_many_may_listen_and_no_caller_takes_all_places(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as rig:
         async with contextlib.AsyncExitStack() as stack:
-            listening = [await stack.enter_async_context(events(rig.client)) for _ in range(MOST_LISTENERS)]
-            for told in listening:
-                assert (await anext(told))[0] == "history"
-            refused = await rig.client.get("/status/events")
-            problem_of(refused, 503, "listeners_full")
-            assert refused.headers["retry-after"] == "10"
+
+            async def listen(client: httpx.AsyncClient, num_places: int) -> dict[str, Any]:
+                """Take so many places; return why there is not one more."""
+                listening = [await stack.enter_async_context(events(client)) for _ in range(num_places)]
+                for told in listening:
+                    assert (await anext(told))[0] == "history"
+                stack.callback(listening.clear)  # a stream that nobody holds is closed
+                refused = await client.get("/status/events")
+                assert refused.headers["retry-after"] == "10"
+                return problem_of(refused, 503, "listeners_full")
+
+            detail = (await listen(rig.client, MOST_LISTENERS // 2))["detail"]
+            assert "32 places" in detail
+            assert "16 are free and 16 yours" in detail
             assert (await rig.client.get("/status")).status_code == 200
+            # The holder of the admin token has left places for strangers at its address, and these for other addresses.
+            for address, num_places in (("127.0.0.1", 8), ("127.0.0.2", 4)):
+                transport = httpx.AsyncHTTPTransport(local_address=address)
+                stranger = httpx.AsyncClient(base_url=rig.url, transport=transport)
+                await listen(await stack.enter_async_context(stranger), num_places)
         await _until_heard(rig)
 
 
