@@ -23,13 +23,14 @@ from tests.gateway import Rig, running_gateway
 
 pytestmark = pytest.mark.anyio
 
-MOST_FILES = 26
+MOST_FILES = 25
 MOST_CALLS = 61
 MOST_TURNS = 3  # of the event loop, from the last byte of the body to the hand-over to the backend
 # What timers do while the request is on its way; it is no part of it.
 BACKGROUND = (
     *("telemetry/event_loop_lag.py", "monitoring/drift_monitor.py:count", "persistence/", "serving/reconciler.py"),
     *("serving/store_watcher.py", "admin/rollout_controller.py", "http/server/server.py"),
+    "http/server/connections.py:_",
 )
 ROOT = Path(service.__file__).parent
 HEAD = b"POST /predict HTTP/1.1\r\nHost: t\r\nContent-Type: image/png\r\n"
