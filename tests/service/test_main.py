@@ -115,6 +115,26 @@ def test_without_a_token_one_is_made_that_the_command_line_finds(tmp_path: Path)
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("verb", ["check", "serve"])
+def test_a_place_that_is_missing_or_closed_stops_it_before_it_listens(tmp_path: Path, verb: str) -> None:
+    state, store = tmp_path / "state", tmp_path / "store"
+    store.mkdir()
+    url = f"sqlite:///{state}/state.db"
+    env = {"TORCHGATE_PORT": "0", "TORCHGATE_ADMIN_TOKEN": "a-token-of-this-test", "TORCHGATE_DATABASE_URL": url}
+    done = torchgate(verb, TORCHGATE_MODEL_STORE=str(store), **env)
+    assert done.returncode == 2
+    assert f"TORCHGATE_DATABASE_URL={url}: there is no folder {state}" in done.stderr
+    state.mkdir()
+    done = torchgate(verb, TORCHGATE_MODEL_STORE=str(tmp_path / "nowhere"), **env)
+    assert done.returncode == 2
+    assert f"TORCHGATE_MODEL_STORE={tmp_path / 'nowhere'}: there is no such folder. Make it" in done.stderr
+    (state / "state.db").write_text("no database")
+    done = torchgate(verb, TORCHGATE_MODEL_STORE=str(store), **env)
+    assert done.returncode == 2
+    assert f"TORCHGATE_DATABASE_URL={url}: " in done.stderr
+    assert "file is not a database" in done.stderr
+
+
 def test_it_starts_alone_logs_json_and_stops(tmp_path: Path) -> None:
     gateway = GatewayProcess(TORCHGATE_MODEL_STORE=str(tmp_path))
     with gateway:

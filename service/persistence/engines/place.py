@@ -46,13 +46,19 @@ def read_place(url: str) -> sa.URL:
 
 
 def require_place(settings: Settings) -> None:
-    """Raise ValueError, naming the setting, the place and the mend, if the state's database cannot work there."""
+    """Raise ValueError, naming the setting, the place and the mend, if the state's database cannot work there.
+
+    The same if there is no model store, wherever the state is.
+    """
     try:
         place = read_place(settings.state_url)
         if place.get_backend_name() == "sqlite":
             _require_file(Path(str(place.database)), is_in_store=settings.database_url is None)
     except PlaceInvalid as error:
         raise ValueError(f"{_given(settings)}: {error}.") from error
+    if not settings.model_store.is_dir():
+        given = f"{env_name('model_store')}={settings.model_store}"
+        raise ValueError(f"{given}: there is no such folder. Make it, or name the one that has the archives.")
 
 
 def shown(url: str) -> str:
