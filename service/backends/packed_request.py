@@ -4,11 +4,13 @@ The handler's half is handlers/packed_request.py.
 """
 
 import json
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from service.domain.backend import (
+    MOST_CLASSES,
     BatchAnswer,
     BatchOptions,
     ItemError,
@@ -20,6 +22,10 @@ from service.domain.backend import (
 from service.errors.gateway import BackendFailed
 
 OPTIONS_KEY = "options"
+LONGEST_TOLD = 200  # of what cannot be read, in an error
+LARGEST = sys.float_info.max
+# What a document of another form, or one that is nested too deeply, makes its reader raise.
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 MAX_CACHED = 256  # nearly every batch has one of a few options and numbers of items
 
 
@@ -47,17 +53,31 @@ def parse_answer(body: bytes) -> BatchAnswer:
         timings = document["timings_ms"]
         return BatchAnswer(
             results=[_parse_result(result) for result in document["results"]],
-            decode_seconds=timings["decode"] / 1000,
-            compute_seconds=timings["compute"] / 1000,
+            decode_seconds=_parse_seconds(timings["decode"]),
+            compute_seconds=_parse_seconds(timings["compute"]),
             profile=document.get("profile"),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise BackendFailed(f"its answer cannot be read ({error!r}): {body[:200]!r}") from error
+    except UNREADABLE as error:
+        reason = repr(error)[:LONGEST_TOLD]
+        raise BackendFailed(f"its answer cannot be read ({reason}): {body[:LONGEST_TOLD]!r}") from error
+
+
+def _parse_seconds(milliseconds: Any) -> float:
+    seconds: float = milliseconds / 1000
+    if not 0 <= seconds <= LARGEST:  # NaN is neither
+        raise ValueError(f"a time of {milliseconds} ms")
+    return seconds
 
 
 def _parse_result(result: dict[str, Any]) -> ItemResult:
     if "top_k" in result:
-        return Ranking([(index, probability) for index, probability in result["top_k"]])
+        ranking = [(index, probability) for index, probability in result["top_k"]]
+        for index, probability in ranking:
+            if type(index) is not int or not (0 <= index < MOST_CLASSES and -LARGEST <= probability <= LARGEST):
+                raise ValueError(f"a class {index} with the probability {probability}")
+        if not ranking:
+            raise ValueError("a ranking without a class")
+        return Ranking(ranking)
     if "probabilities" in result:
-        return ProbabilityVector(result["probabilities"])
+        return ProbabilityVector([float(each) for each in result["probabilities"]])
     return ItemError(str(result["error"]["code"]), str(result["error"]["message"]))

@@ -6,6 +6,7 @@ from typing import Any, BinaryIO, Literal, Protocol
 
 Priority = Literal["normal", "low"]
 ProfileKind = Literal["table", "trace"]
+MOST_CLASSES = 0xFFFF  # of a model: signed ids have two bytes for a class, and one value means none
 
 
 @dataclass(frozen=True, slots=True)

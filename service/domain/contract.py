@@ -8,6 +8,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, AliasPath, BaseModel, Field, ValidationError, model_validator
 
+from service.domain.backend import MOST_CLASSES
+
 SHARES_TOLERANCE = 1e-3
 
 
@@ -60,7 +62,7 @@ class Contract(BaseModel, frozen=True):
     schema_version: int = Field(ge=1, le=1)
     model: str
     version: str
-    classes: tuple[str, ...] = Field(min_length=2)
+    classes: tuple[str, ...] = Field(min_length=2, max_length=MOST_CLASSES)
     weights_sha256: str
     tolerance: float = Field(gt=0, validation_alias=AliasPath("self_check", "tolerance"))
     self_check: tuple[SelfCheckCase, ...] = Field(min_length=1, validation_alias=AliasPath("self_check", "cases"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from service.config.settings import MOST_IMAGES
-from service.domain.backend import Target
+from service.domain.backend import MOST_CLASSES, Target
 from service.domain.names import MOST_CHARACTERS
 from service.persistence.signing_keys import SigningKeys
 
@@ -22,7 +22,7 @@ RANDOM_BYTES = 6
 NAMED, DEALT = b"\0", b"\1"  # the version was named by the caller, or dealt by the traffic policy
 HEAD_BYTES = TIME_BYTES + RANDOM_BYTES + len(DEALT)
 SIGNATURE_BYTES = 12
-NO_CLASS = 0xFFFF  # of an image without a prediction
+NO_CLASS = MOST_CLASSES  # of an image without a prediction
 LONGEST_ID = 2 * (HEAD_BYTES + 2 * (MOST_CHARACTERS + 1) + 2 * MOST_IMAGES + SIGNATURE_BYTES)
 # A gateway that cannot reach the database signs with the replaced key until it can.
 OVERLAP_SECONDS = 3600

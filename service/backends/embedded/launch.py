@@ -78,7 +78,11 @@ class Connection:
     def _sized(self) -> bytes | None:
         """Read bytes behind their number; None at the end of a list."""
         (num_bytes,) = INT.unpack(self.recv(INT.size))
-        return None if num_bytes == END_OF_LIST else self.recv(num_bytes)
+        if num_bytes < 0:
+            if num_bytes != END_OF_LIST:  # reading on would go back in the buffer, for ever
+                raise ValueError(f"the gateway sent a length of {num_bytes}")
+            return None
+        return self.recv(num_bytes)
 
     def _fill(self, num_bytes: int) -> None:
         """Read until the buffer has at least `num_bytes` unread bytes, at its beginning."""

@@ -12,6 +12,7 @@ ON_CPU = -1
 
 MAX_TEXT_BYTES = 64 * 1024
 MAX_HEADERS = 100
+MAX_DIGITS = 18  # of a batch's number; int() raises for thousands
 # 1,024 items with 1,000 probabilities each are some 22 MB of JSON.
 MAX_BODY_BYTES = 256 * 1024 * 1024
 
@@ -101,7 +102,7 @@ def _read_answer(cursor: "_Cursor") -> WorkerAnswer:
     body = cursor.take(_bounded(cursor.integer(), MAX_BODY_BYTES))
     if cursor.integer() != -1:
         raise WireError("it answers more than was asked")
-    if not name.isdigit():
+    if not name.isdigit() or len(name) > MAX_DIGITS:
         raise WireError(f"it answers {name[:100]!r}, which is no number of a request")
     return WorkerAnswer(code, message, int(name), status, body)
 

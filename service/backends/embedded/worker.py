@@ -119,7 +119,7 @@ class Worker:
             raise BackendFailed(f"a worker did not load {model} within {timeout_seconds:g} s") from error
         try:
             document = json.loads(described.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             raise BackendFailed(f"{model} does not describe itself: {described.message} {described.body[:200]!r}")
