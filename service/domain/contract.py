@@ -11,6 +11,8 @@ from pydantic import AfterValidator, AliasPath, BaseModel, Field, ValidationErro
 from service.domain.backend import MOST_CLASSES
 
 SHARES_TOLERANCE = 1e-3
+MOST_LEVELS = 64  # of a document; JSON that is nested more deeply cannot be written again
+MOST_COUNTED = 2**53  # up to here a float holds every integer
 
 
 class ContractInvalid(ValueError):
@@ -31,7 +33,7 @@ class Reference(BaseModel, frozen=True):
     edges: tuple[Annotated[float, Field(allow_inf_nan=False)], ...] = Field(  # of the histogram's bins, ascending
         validation_alias=AliasPath("confidence_histogram", "edges")
     )
-    confidence_counts: tuple[Annotated[int, Field(ge=0)], ...] = Field(  # one for each bin
+    confidence_counts: tuple[Annotated[int, Field(ge=0, le=MOST_COUNTED)], ...] = Field(  # one for each bin
         validation_alias=AliasPath("confidence_histogram", "counts")
     )
 
@@ -68,6 +70,7 @@ class Contract(BaseModel, frozen=True):
     self_check: tuple[SelfCheckCase, ...] = Field(min_length=1, validation_alias=AliasPath("self_check", "cases"))
     reference: Reference | None = None
     document: Mapping[str, Any] = {}  # all of contract.json as it was written
+    shown: Mapping[str, Any] = {}  # the same, as every reader of JSON can read it
 
     @staticmethod
     def unknown(model: str, version: str) -> "Contract":
@@ -77,7 +80,7 @@ class Contract(BaseModel, frozen=True):
 
     def summary(self) -> dict[str, Any]:
         """Return what `GET /models` shows: the document without the self-check's images."""
-        return {key: value for key, value in self.document.items() if key != "self_check"}
+        return {key: value for key, value in self.shown.items() if key != "self_check"}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -95,6 +98,24 @@ def parse_contract(document: Mapping[str, Any]) -> Contract:
         ContractInvalid: a field is missing, of the wrong form, or does not fit the others.
     """
     try:
-        return Contract.model_validate({**document, "document": document})
+        shown = _readable(document, MOST_LEVELS)
+        return Contract.model_validate({**shown, "document": document, "shown": shown})
     except ValidationError as error:
         raise ContractInvalid(f"contract.json: {error}") from error
+
+
+def _readable(value: Any, num_levels: int) -> Any:
+    """Return a value of JSON with `\\udcff` in the place of what is no character, as in a name that is not UTF-8.
+
+    One such name, of a class, would leave no scrape of /metrics and no list of models readable.
+    """
+    if not num_levels:
+        raise ContractInvalid(f"contract.json is nested more than {MOST_LEVELS} levels deep")
+    match value:
+        case str():
+            return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+        case dict():
+            return {_readable(key, num_levels): _readable(each, num_levels - 1) for key, each in value.items()}
+        case list():
+            return [_readable(each, num_levels - 1) for each in value]
+    return value

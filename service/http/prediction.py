@@ -203,7 +203,7 @@ def answer_body(model_version: ModelVersion, call: InferenceRequest, answer_id: 
     document = {"id": answer_id, "model": target.model, "version": target.version, "predictions": predictions}
     try:
         return orjson.dumps(document)  # a float becomes the shortest text that reads back as the same float
-    except orjson.JSONEncodeError:  # a class named after a folder whose name is not UTF-8
+    except orjson.JSONEncodeError:  # a name or a message that is not UTF-8
         return json.dumps(document).encode()
 
 

@@ -75,7 +75,7 @@ class VersionLoader:
         settings, archive = self._settings, version.archive
         async with self._opening:
             contract = await asyncio.to_thread(self._store.contract, archive)
-        precision = str(contract.document.get("precision", ""))
+        precision = str(contract.shown.get("precision", ""))
         version.metrics.info.info({"precision": precision, "sha256": archive.sha256})
         limits = DriftLimits(
             settings.drift_window_items, settings.drift_class_threshold, settings.drift_confidence_threshold

@@ -173,7 +173,7 @@ def _version_status(
         "in_flight": value(metrics.in_flight_batches),
         "workers": {name: num for name, child in metrics.workers.items() if (num := value(child))},
         "num_workers": model_version.num_workers,
-        "input": model_version.contract.document.get("input"),  # width and height; None until it is known
+        "input": model_version.contract.shown.get("input"),  # width and height; None until it is known
         "is_cut_off": model_version.batcher.is_cut_off,
     }
 

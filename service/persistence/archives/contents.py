@@ -14,7 +14,10 @@ CONTRACT = "contract.json"
 # A contract is text of a few hundred kilobytes at most; an archive that claims more is not ours.
 MAX_CONTRACT_BYTES = 16 * 1024 * 1024
 ARCHIVE_MANIFEST = "MAR-INF/MANIFEST.json"
-WORKERS = re.compile(rb"^[ \t]*m(?:in|ax)Workers[ \t]*:[ \t]*([0-9]{1,9})", re.MULTILINE)
+# A line with a number of workers as people write it. YAML has many other ways, and TorchServe reads them all: what may
+# be one of them is refused. Those are the words elsewhere, escapes that may spell them, and UTF-16.
+WORKERS = re.compile(rb"^[ \t]*m(?:in|ax)Workers[ \t]*:[ \t]+(0|[1-9][0-9]{0,8})[ \t]*(?:#.*)?\r?$", re.MULTILINE)
+MAY_BE_WORKERS = re.compile(rb"m(?:in|ax)Workers|\\[xuU]|\0")
 
 
 def read_contract(file: BinaryIO, archive: Archive) -> Contract:
@@ -49,15 +52,25 @@ def require_few_workers(file: BinaryIO, max_workers: int) -> None:
             if ARCHIVE_MANIFEST not in archived.namelist():
                 return
             config = json.loads(_read(archived, ARCHIVE_MANIFEST)).get("model", {}).get("configFile")
-            found = WORKERS.findall(_read(archived, config)) if config else []
+            found = _numbers_of_workers(_read(archived, config), config) if config else []
     except StoreError:
         raise
     except Exception as error:  # as above
         raise StoreError(f"{ARCHIVE_MANIFEST}: {type(error).__name__}: {error}") from error
-    if (num_workers := max(map(int, found), default=0)) > max_workers:
+    if (num_workers := max(found, default=0)) > max_workers:
         raise StoreError(
             f"its {config} asks for {num_workers} workers, {env_name('max_workers_per_version')} allows {max_workers}"
         )
+
+
+def _numbers_of_workers(written: bytes, config: str) -> list[int]:
+    found = WORKERS.findall(written)
+    if len(MAY_BE_WORKERS.findall(written)) > len(found):
+        raise StoreError(
+            f"its {config} may ask for workers in an unusual way: give each number in a line of its own, "
+            "in UTF-8 without escapes, such as minWorkers: 1"
+        )
+    return [int(number) for number in found]
 
 
 def _read(archived: zipfile.ZipFile, name: str) -> bytes:

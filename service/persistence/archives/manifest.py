@@ -1,5 +1,6 @@
 """Reads the manifest of the model store."""
 
+import os
 import re
 from pathlib import Path
 
@@ -29,12 +30,14 @@ def read_catalog(store: Path, trust: Trust) -> Catalog:
     path = store / MANIFEST
     try:
         with path.open("rb") as file:
-            written = file.read(MOST_BYTES + 1)
+            # Its size first: to ask for so many bytes would allocate them all.
+            num_bytes = os.fstat(file.fileno()).st_size
+            written = file.read(num_bytes) if num_bytes <= MOST_BYTES else None
     except FileNotFoundError:
         return Catalog(())
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
-    if len(written) > MOST_BYTES:
+    if written is None:
         raise StoreError(f"{path} is larger than {MOST_BYTES} bytes")
     trust.check(store, written)
     try:

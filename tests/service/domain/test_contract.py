@@ -34,6 +34,23 @@ def test_a_reference_that_cannot_be_one_is_refused(prior: list[float], edges: li
         parse_contract(document)
 
 
+def test_a_name_that_is_not_utf_8_is_shown_so_that_everybody_can_read_it() -> None:
+    document: dict[str, Any] = make_contract("digits", "1.0", "fp32")
+    document |= {"classes": ["zero", "one", "two", "thr\udcff"], "evaluation": {"by \udcff": ["\udcff"]}}
+    contract = parse_contract(document)
+    assert contract.classes == ("zero", "one", "two", "thr\\udcff")
+    assert contract.summary()["evaluation"] == {"by \\udcff": ["\\udcff"]}
+    assert contract.document == document  # which a worker describes as it is
+
+
+def test_a_document_that_is_nested_too_deeply_is_refused() -> None:
+    document: dict[str, Any] = make_contract("digits", "1.0", "fp32")
+    for _ in range(300):
+        document["more"] = [document.get("more")]
+    with pytest.raises(ContractInvalid, match="64 levels"):
+        parse_contract(document)
+
+
 @pytest.mark.parametrize("image", [5, "Y2xhc3M6MQ", "Y2xhc3M6MQ==?", None])
 def test_a_self_check_whose_image_is_not_base64_is_refused(image: Any) -> None:
     document: dict[str, Any] = make_contract("digits", "1.0", "fp32")

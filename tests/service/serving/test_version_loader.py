@@ -1,5 +1,8 @@
 """Every load goes through the same check of the bytes, first and again, whatever the backend."""
 
+import io
+import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ from service.domain.backend import Target, VerifiedArchive, VersionStatus
 from service.errors.gateway import BackendFailed
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.gateway import running_gateway
+from tests.stores import make_contract, make_store, replace_archive
 
 pytestmark = pytest.mark.anyio
 
@@ -67,3 +71,20 @@ async def test_a_version_of_a_file_that_is_no_verified_copy_is_replaced(tmp_path
     options: dict[str, Any] = {"backend": "grpc", "verified_archives_dir": tmp_path / "copies"}
     async with running_gateway(tmp_path, VERSIONS, prepare=loaded_by_a_stranger, **options) as rig:
         assert rig.control.calls == [("unload", DIGITS), ("load", DIGITS)]
+
+
+async def test_a_class_whose_name_is_not_utf_8_spoils_no_scrape_and_no_list(tmp_path: Path) -> None:
+    contract = {**make_contract("digits", "1.0", "fp32"), "classes": ["zero", "one", "two", "thr\udcff"]}
+    store, target = tmp_path / "store", DIGITS
+    make_store(store, VERSIONS)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("contract.json", json.dumps(contract))
+    replace_archive(store, target, content.getvalue())
+    async with running_gateway(tmp_path, (), model_store=store, control=FakeControl({target: contract})) as rig:
+        (prediction,) = (await rig.predict(b"class:3")).json()["predictions"]
+        assert prediction["label"] == "thr\\udcff"
+        for path in ("/metrics", "/models", "/models/digits", "/models/digits/quality"):
+            answer = await rig.client.get(path)
+            assert answer.status_code == 200, path
+            assert "thr\\" in answer.text, path
