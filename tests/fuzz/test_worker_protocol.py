@@ -236,7 +236,7 @@ RESULTS = (
 )
 
 
-def spoilt(value: Any) -> st.SearchStrategy[Any]:
+def spoilt(value: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Return documents like this strategy's, with anything in the place of some parts."""
     return value | JSON_VALUES
 
