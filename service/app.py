@@ -23,7 +23,7 @@ from service.admin.versions import Operations
 from service.backends.factory import create_backend
 from service.config.settings import Settings
 from service.domain.backend import Backend, ModelControl
-from service.http import problems
+from service.http import openapi, problems
 from service.http.admin_route import admin_route, closed_reads, read_check
 from service.http.body import BodyLimits
 from service.http.predict import PATH, PredictApplication, PredictLimits
@@ -138,6 +138,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         version=version("torchgate"),
         description=DESCRIPTION,
         lifespan=lifespan,
+        responses=problems.problem_responses(*([404] if settings.admin_port else []), 421, 500, 503),
         redirect_slashes=False,
         docs_url=None,  # docs_routes has it, from local files
         redoc_url=None,
@@ -149,6 +150,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     access = Access(settings, clients, metrics)
     may_read = read_check(access)
     problems.install(app, may_read)
+    openapi.describe(app)
     connections = Connections(settings, metrics)
     operations = Operations(store, reconciler, registry, settings.max_workers_per_version)
     rollouts = RolloutOperations(operations, reconciler, registry, rollout_controller)
@@ -176,7 +178,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     ):
         app.include_router(routes, **reads)
     for routes in (
-        predict_routes(),
+        predict_routes(asks_for_key=access.asks_for_key),
         control_routes(changes, operations, registry),
         profile_routes(changes, profiling),
         rollout_routes(changes, rollouts, settings.latency_objective_ms),

@@ -2,20 +2,27 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 MOST_BATCHES = 100
 MOST_WAIT_SECONDS = 60
 
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# JSON knows one kind of numbers: 10.0 is as good as 10 where a strict model wants an integer.
+WholeNumber = Annotated[int, BeforeValidator(_whole)]
 Time = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class ProfileChange(BaseModel):
     """A profile to take."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    num_batches: int = Field(10, ge=1, le=MOST_BATCHES, description="How many of the version's next batches.")
+    num_batches: WholeNumber = Field(10, ge=1, le=MOST_BATCHES, description="How many of the version's next batches.")
     wait_seconds: float = Field(
         5,
         ge=0,

@@ -4,17 +4,18 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.types import Message, Scope
 
 from service.admin.access import Access
 from service.admin.versions import AdminContext, Operations
 from service.domain.model_state import Entry
-from service.domain.names import name_fault
+from service.domain.names import NAME, name_fault
 from service.errors.admin import RevisionMissing
 from service.errors.request import ParameterInvalid
 from service.http.body import BodyBudget, BodyLimits, BodyReader, RequestHeaders
@@ -26,6 +27,18 @@ REVISION = re.compile(rb'(?:W/)?"(\d{1,18})"')
 MAX_BODY_BYTES = 64 * 1024
 MAX_BODIES_BYTES = 64 * MAX_BODY_BYTES
 BODY_SECONDS = 10.0
+# What a guarded route may answer before it looks at anything.
+GUARDED = problem_responses(400, 401, 403, 408, 413, 422, 429, 503)
+# For the document, and for its form that tries requests; access itself is the guards'.
+TOKEN = HTTPBearer(
+    scheme_name="token", auto_error=False, description="The admin token, as `torchgate token` prints it, or a key."
+)
+KEY = APIKeyHeader(name="X-API-Key", scheme_name="key", auto_error=False, description="The key of a client.")
+CREDENTIALS = [Depends(TOKEN), Depends(KEY)]
+Name = Annotated[str, Path(pattern=rf"^{NAME.pattern}$")]
+RevisionHeader = Header(
+    pattern=r'^(\*|(W/)?"[0-9]{1,18}")$', description="The ETag of what the change is based on; `*` is anything."
+)
 
 Guard = Callable[[Request, APIRoute], AbstractAsyncContextManager[None]]
 
@@ -102,7 +115,10 @@ def closed_reads(access: Access) -> dict[str, Any]:
         context.caller = access.require_reader(context.headers, context.client.address)
         context.is_reader = True
 
-    return {"dependencies": [Depends(require_reader)], "responses": problem_responses(401, 403, 429)}
+    return {
+        "dependencies": [*CREDENTIALS, Depends(require_reader)],
+        "responses": problem_responses(401, 403, 429),
+    }
 
 
 def read_check(access: Access) -> ReadCheck:
@@ -117,6 +133,24 @@ def read_check(access: Access) -> ReadCheck:
         return is_reader
 
     return may_read
+
+
+async def described_change(
+    reason: Annotated[str, Query(description=f"Why. The event has its first {LONGEST_REASON} characters.")] = "",
+    x_actor: Annotated[str, Header(description="Who asks, by these credentials. The event has it.")] = "",
+) -> None:
+    """Describe what every change takes: the guard has read it."""
+
+
+async def described_revision(if_match: Annotated[str, RevisionHeader] = "*") -> None:
+    """Describe a change that may depend on what it is based on: the guard has checked it."""
+
+
+async def described_condition(if_match: Annotated[str, RevisionHeader]) -> None:
+    """Describe a change that must say what it is based on: the guard has checked it."""
+
+
+CHANGES = [*CREDENTIALS, Depends(described_change)]
 
 
 def asked(request: Request) -> AdminContext:

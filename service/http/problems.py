@@ -10,10 +10,12 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Scope
 
 from service.errors.gateway import GatewayError, InternalError
 from service.errors.request import BodyInvalid, MethodNotAllowed, ParameterInvalid, RouteNotFound
+from service.http.openapi import reference
 from service.http.schemas.predict import Problem
 
 logger = logging.getLogger(__name__)
@@ -22,6 +24,21 @@ ReadCheck = Callable[[Scope], bool]  # whether a request's caller may read the d
 HttpResponse = tuple[int, list[tuple[bytes, bytes]], bytes]  # status, headers, body
 
 MEDIA_TYPE = "application/problem+json"
+METHODS = ("GET", "PUT", "POST", "PATCH", "DELETE")
+RETRY_AFTER = {"description": "Seconds after which it is worth to try again.", "schema": {"type": "integer"}}
+# Of the answers, by status; the gateway shuts down, or misses a deadline, without advice.
+HEADERS: dict[int, dict[str, Any]] = {
+    401: {
+        "WWW-Authenticate": {
+            "description": "How to send credentials.",
+            "required": True,
+            "schema": {"type": "string", "const": "Bearer"},
+        }
+    },
+    429: {"Retry-After": {**RETRY_AFTER, "required": True}},
+    503: {"Retry-After": RETRY_AFTER},
+    504: {"Retry-After": RETRY_AFTER},
+}
 TITLES = {status.value: status.phrase for status in HTTPStatus}  # asking the enumeration takes ten times as long
 
 
@@ -72,8 +89,15 @@ def invalid(error: RequestValidationError) -> ParameterInvalid:
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI entries of the errors that a route may answer."""
-    content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
-    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+    content = {MEDIA_TYPE: {"schema": reference(Problem)}}
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": content,
+            **({"headers": HEADERS[status]} if status in HEADERS else {}),
+        }
+        for status in statuses
+    }
 
 
 def install(app: FastAPI, may_read: ReadCheck) -> None:
@@ -89,7 +113,7 @@ def install(app: FastAPI, may_read: ReadCheck) -> None:
         if error.status_code == HTTPStatus.NOT_FOUND:
             return problem_response(RouteNotFound(path), request.scope)
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            allowed = (error.headers or {}).get("Allow", "").replace("GET", "GET, HEAD")
+            allowed = _allowed(app, request.scope)
             method = request.scope["state"]["context"].method
             return problem_response(MethodNotAllowed(method, path, allowed), request.scope)
         if error.status_code == HTTPStatus.BAD_REQUEST:  # the framework's word for a body that it cannot parse
@@ -107,3 +131,13 @@ def install(app: FastAPI, may_read: ReadCheck) -> None:
     app.add_exception_handler(GatewayError, gateway_error)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, validation_error)
+
+
+def _allowed(app: FastAPI, scope: Scope) -> str:
+    """Return the methods of a path. The framework names those of the first of its routes alone."""
+    found = [
+        method
+        for method in METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in app.routes)
+    ]
+    return ", ".join(found).replace("GET", "GET, HEAD")

@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 
 from service.admin.access import Access
 from service.admin.feedback import Feedback
-from service.http.admin_route import guarded_route, request_headers
+from service.http.admin_route import CREDENTIALS, GUARDED, guarded_route, request_headers
 from service.http.problems import problem_responses
 from service.http.schemas.admin import FeedbackChange, FeedbackInfo
 
@@ -26,7 +26,9 @@ def feedback_routes(access: Access, feedback: Feedback) -> APIRouter:
 
     routes = APIRouter(tags=["feedback"], route_class=guarded_route(guard))
 
-    @routes.post("/feedback", responses=problem_responses(401, 403, 404, 409, 410, 413, 422, 503))
+    needed = CREDENTIALS if access.asks_for_key else []
+
+    @routes.post("/feedback", responses={**GUARDED, **problem_responses(404, 409, 410)}, dependencies=needed)
     async def give(request: Request, body: FeedbackChange) -> FeedbackInfo:
         """Say what an image of an answer really is; counted once, as accuracy of the version that answered."""
         client = request.scope["state"]["context"].client

@@ -12,6 +12,8 @@ from service.http.schemas.predict import Health
 from service.process.lifecycle import Lifecycle
 from service.telemetry.prometheus_text import expose
 
+PAGES = {name: {"schema": {"type": "string"}} for name in ("text/plain", "application/openmetrics-text")}
+
 
 def health_routes(
     lifecycle: Lifecycle, metrics: CollectorRegistry, reads: Mapping[str, Any], may_read: ReadCheck
@@ -37,7 +39,9 @@ def health_routes(
         reason = waiting_for.told(may_read=may_read(request.scope)) if waiting_for.whole else ""
         return Health(status="ready", reason=reason)
 
-    @routes.get("/metrics", response_class=Response, **reads)
+    answers = {200: {"content": PAGES}, **reads.get("responses", {})}
+
+    @routes.get("/metrics", response_class=Response, dependencies=reads.get("dependencies"), responses=answers)
     async def scrape(request: Request) -> Response:
         """Answer the metrics in the format that the scraper asks for."""
         body, content_type = await expose(metrics, request.headers.get("accept", ""))

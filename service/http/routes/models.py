@@ -1,10 +1,12 @@
 """What is served: models, their versions and traffic, and what the archives say of themselves."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from service.domain.model_state import ModelState
+from service.http.openapi import ETAG
 from service.http.problems import ReadCheck, problem_responses
 from service.http.schemas.admin import ShadowInfo, ShadowList
 from service.http.schemas.predict import ModelInfo, ModelList, TrafficInfo, VersionInfo
@@ -20,6 +22,7 @@ def model_routes(
 ) -> APIRouter:
     """Return the routes that show the reconciler."""
     routes = APIRouter(tags=["models"])
+    answers: dict[int | str, dict[str, Any]] = {200: {"headers": ETAG}, **problem_responses(404, 503)}
 
     @routes.get("/models")
     async def models(request: Request) -> ModelList:
@@ -29,13 +32,13 @@ def model_routes(
             models=[_model_info(registry.models[name], versions.values(), is_reader) for name, versions in served]
         )
 
-    @routes.get("/models/{model}", responses=problem_responses(404, 503))
+    @routes.get("/models/{model}", responses=answers)
     async def model(model: str, request: Request, response: Response) -> ModelInfo:
         """Show one model with its traffic, its versions, their state and their contracts."""
         versions = router.versions(model).values()
         return _model_info(registry.models[model], versions, may_read(request.scope), response)
 
-    @routes.get("/models/{model}/traffic", responses=problem_responses(404, 503))
+    @routes.get("/models/{model}/traffic", responses=answers)
     async def traffic(model: str, response: Response) -> TrafficInfo:
         """Show how a model's requests are divided; the ETag is what a change is based on."""
         router.versions(model)

@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 
 from service.admin.profiling import Profiling
 from service.domain.profile import ProfileChange, ProfileInfo
-from service.http.admin_route import asked
+from service.http.admin_route import CHANGES, GUARDED, Name, asked
 from service.http.problems import problem_responses
 
 GZIP = "application/gzip"
@@ -15,17 +15,17 @@ GZIP = "application/gzip"
 
 def profile_routes(route_class: type[APIRoute], profiling: Profiling) -> APIRouter:
     """Return the route that takes profiles; `route_class` sees to it that the caller may."""
-    routes = APIRouter(tags=["control"], route_class=route_class)
-    answers = problem_responses(401, 403, 404, 409, 422, 503, 504)
-    answers[200] = {
-        "content": {GZIP: {}},
-        "description": "The table, or the trace alone for `Accept: application/gzip`.",
-    }
+    refusals = {**GUARDED, **problem_responses(404, 409, 504)}
+    routes = APIRouter(tags=["control"], route_class=route_class, dependencies=CHANGES, responses=refusals)
+    answer = {"content": {GZIP: {}}, "description": "The table, or the trace alone for `Accept: application/gzip`."}
 
     @routes.post(
-        "/models/{model}/versions/{version}/profile", name="profile", responses=answers, response_model=ProfileInfo
+        "/models/{model}/versions/{version}/profile",
+        name="profile",
+        responses={200: answer},
+        response_model=ProfileInfo,
     )
-    async def profile(model: str, version: str, body: ProfileChange, request: Request) -> ProfileInfo | Response:
+    async def profile(model: Name, version: Name, body: ProfileChange, request: Request) -> ProfileInfo | Response:
         """Profile a version's next batches in its handler: operators by their share of the time."""
         as_file = GZIP in request.headers.get("accept", "")
         change = body.model_copy(update={"trace": body.trace or as_file})

@@ -2,18 +2,17 @@
 
 from datetime import UTC, datetime
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 
 from service.admin.rollouts import RolloutOperations
 from service.domain.rollout import GUARDS, Progress, Rollout, RolloutSpec, samples
-from service.http.admin_route import asked
+from service.http.admin_route import CHANGES, GUARDED, Name, asked, described_revision
 from service.http.problems import problem_responses
 from service.http.schemas.admin import GuardInfo, RolloutChange, RolloutInfo, RolloutList
 from service.persistence.registry import Registry
 from service.persistence.rollout_store import RolloutStore
 
-POST = problem_responses(401, 403, 404, 409, 412, 422, 503)
 MOVES = {
     "pause": "Stay at the step; the guards go on looking.",
     "resume": "Go on with the steps.",
@@ -24,10 +23,15 @@ MOVES = {
 
 def rollout_routes(route_class: type[APIRoute], operations: RolloutOperations, latency_objective_ms: int) -> APIRouter:
     """Return the routes that begin and move rollouts; `route_class` sees to it that the caller may."""
-    routes = APIRouter(tags=["rollouts"], route_class=route_class)
+    routes = APIRouter(
+        tags=["rollouts"],
+        route_class=route_class,
+        dependencies=[*CHANGES, Depends(described_revision)],
+        responses={**GUARDED, **problem_responses(404, 409, 412)},
+    )
 
-    @routes.post("/models/{model}/rollouts", name="rollout", status_code=201, responses=POST)
-    async def start(model: str, body: RolloutChange, request: Request) -> RolloutInfo:
+    @routes.post("/models/{model}/rollouts", name="rollout", status_code=201)
+    async def start(model: Name, body: RolloutChange, request: Request) -> RolloutInfo:
         """Begin to give a version more and more of the traffic, unless a guard says that it is worse."""
         given = body.model_dump(exclude_none=True)
         spec = RolloutSpec(**{"slow_ms": float(latency_objective_ms), **given, "steps": tuple(body.steps)})
@@ -36,8 +40,8 @@ def rollout_routes(route_class: type[APIRoute], operations: RolloutOperations, l
     for name, description in MOVES.items():
         path = f"/models/{{model}}/rollouts/{{rollout}}/{name}"
 
-        @routes.post(path, name=name, description=description, responses=POST)
-        async def move(model: str, rollout: int, request: Request) -> RolloutInfo:
+        @routes.post(path, name=name, description=description)
+        async def move(model: Name, rollout: int, request: Request) -> RolloutInfo:
             return rollout_info(await operations.move(asked(request), model, rollout))
 
     return routes
@@ -52,7 +56,7 @@ def rollout_views(operations: RolloutOperations, registry: Registry, store: Roll
         """List a model's last rollouts, the newest first."""
         return RolloutList(rollouts=[rollout_info(rollout) for rollout in reversed(registry.state(model).rollouts)])
 
-    @routes.get("/models/{model}/rollouts/{rollout}", responses=problem_responses(404, 503))
+    @routes.get("/models/{model}/rollouts/{rollout}", responses=problem_responses(404, 422, 503))
     async def rollout(model: str, rollout: int) -> RolloutInfo:
         """Show a rollout, how far it has come, and what its guards have seen."""
         found = operations.find(model, rollout)

@@ -12,12 +12,14 @@ from service.admin.addresses import network_of
 from service.admin.status.broadcaster import StatusBroadcaster
 from service.admin.status.page import assemble
 from service.errors.gateway import ListenersFull
-from service.http.problems import ReadCheck, problem_response, problem_responses
+from service.http.problems import ReadCheck, problem_response
 from service.http.server.lasting_answers import HANG_UP, WHEN_GONE, WHEN_STOPPING
 
 EVENT_STREAM = "text/event-stream"
 # After this long without progress a listener's connection is closed.
 LONGEST_WRITE_SECONDS = 10.0
+# Each event is a JSON document; the status page alone depends on what it holds.
+EVENTS = {"description": "Server-sent events `history`, once, and `look`, each second."}
 RETRY = b"retry: 1000\n\n"  # milliseconds until a browser reconnects
 
 
@@ -82,7 +84,9 @@ def status_routes(
     document, policy = assemble(asks_for_key=asks_for_key)
     headers = {"content-security-policy": policy, "cache-control": "no-cache"}
 
-    @routes.get("/", status_code=307, response_class=RedirectResponse)
+    location = {"Location": {"required": True, "schema": {"type": "string"}}}
+
+    @routes.get("/", status_code=307, response_class=RedirectResponse, responses={307: {"headers": location}})
     async def root() -> RedirectResponse:
         """Lead to the status page."""
         return RedirectResponse("status")  # relative, so that it holds behind a prefix, too
@@ -95,9 +99,9 @@ def status_routes(
     @routes.get(
         "/status/events",
         status_code=200,
-        response_class=EventStream,
+        response_class=Response,  # of no type: the framework would call the stream a string
         dependencies=reads.get("dependencies"),
-        responses={200: {"content": {EVENT_STREAM: {}}}, **problem_responses(503), **reads.get("responses", {})},
+        responses={200: {"content": {EVENT_STREAM: {"schema": EVENTS}}}, **reads.get("responses", {})},
     )
     async def status_events(request: Request) -> EventStream:
         """Send what the status page shows, once a second, as server-sent events."""

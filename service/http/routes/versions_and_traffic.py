@@ -1,68 +1,80 @@
 """Changes of versions, traffic and labels, each for those alone who may, and the log of them."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from service.admin.versions import Operations
 from service.domain.model_state import Event
 from service.errors.reason import DETAILS
-from service.http.admin_route import asked
+from service.http.admin_route import (
+    CHANGES,
+    GUARDED,
+    Name,
+    asked,
+    described_condition,
+    described_revision,
+)
+from service.http.openapi import ETAG
 from service.http.problems import ReadCheck, problem_responses
 from service.http.routes.models import traffic_info, version_info
 from service.http.schemas.admin import EventInfo, EventList, LabelChange, TrafficChange, VersionRegister, VersionScale
 from service.http.schemas.predict import TrafficInfo, VersionInfo
 from service.persistence.registry import Registry
 
-CONDITIONAL = problem_responses(401, 403, 404, 409, 412, 422, 428, 503)
+CONDITIONAL: dict[int | str, dict[str, Any]] = {200: {"headers": ETAG}, **problem_responses(412, 428)}
+BASED = [Depends(described_condition)]
 LabelName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_-]{0,31}$", description="Such as stable or canary.")]
 
 
 def control_routes(route_class: type[APIRoute], operations: Operations, registry: Registry) -> APIRouter:
     """Return the routes that change things; `route_class` sees to it that the caller may."""
-    routes = APIRouter(tags=["control"], route_class=route_class)
+    refusals = {**GUARDED, **problem_responses(404, 409)}
+    routes = APIRouter(tags=["control"], route_class=route_class, dependencies=CHANGES, responses=refusals)
 
-    @routes.post("/models/{model}/versions", status_code=201, responses=problem_responses(401, 403, 404, 409, 422, 503))
-    async def register(model: str, body: VersionRegister, request: Request) -> VersionInfo:
+    @routes.post("/models/{model}/versions", status_code=201)
+    async def register(model: Name, body: VersionRegister, request: Request) -> VersionInfo:
         """Load an archive of the model store, check its answers, then offer it; it has no traffic yet."""
         model_version = await operations.register(asked(request), model, body.file, body.num_workers)
         return version_info(model_version, registry.models[model], may_read=True)
 
-    @routes.patch("/models/{model}/versions/{version}", responses=problem_responses(401, 403, 404, 409, 422, 503))
-    async def scale(model: str, version: str, body: VersionScale, request: Request) -> VersionInfo:
+    @routes.patch("/models/{model}/versions/{version}")
+    async def scale(model: Name, version: Name, body: VersionScale, request: Request) -> VersionInfo:
         """Give a version another number of workers."""
         model_version = await operations.scale(asked(request), model, version, body.num_workers)
         return version_info(model_version, registry.models[model], may_read=True)
 
-    @routes.delete(
-        "/models/{model}/versions/{version}", status_code=204, responses=problem_responses(401, 403, 404, 409, 503)
-    )
-    async def unregister(model: str, version: str, request: Request) -> None:
+    @routes.delete("/models/{model}/versions/{version}", status_code=204)
+    async def unregister(model: Name, version: Name, request: Request) -> None:
         """Let a version that has no traffic answer what it has, then unload it."""
         await operations.unregister(asked(request), model, version)
 
-    @routes.put("/models/{model}/traffic", name="traffic", responses=CONDITIONAL)
-    async def put_traffic(model: str, body: TrafficChange, request: Request, response: Response) -> TrafficInfo:
+    @routes.put("/models/{model}/traffic", name="traffic", responses=CONDITIONAL, dependencies=BASED)
+    async def put_traffic(model: Name, body: TrafficChange, request: Request, response: Response) -> TrafficInfo:
         """Divide a model's requests among its versions; needs If-Match."""
         state = await operations.set_traffic(asked(request), model, body.weights, body.sticky_header, body.shadows)
         return traffic_info(state, response)
 
-    @routes.put("/models/{model}/labels/{label}", name="label", responses=CONDITIONAL)
+    @routes.put("/models/{model}/labels/{label}", name="label", responses=CONDITIONAL, dependencies=BASED)
     async def put_label(
-        model: str, label: LabelName, body: LabelChange, request: Request, response: Response
+        model: Name, label: LabelName, body: LabelChange, request: Request, response: Response
     ) -> TrafficInfo:
         """Have a label mean a version that is ready; needs If-Match."""
         return traffic_info(await operations.set_label(asked(request), model, label, body.version), response)
 
-    @routes.delete("/models/{model}/labels/{label}", name="unlabel", responses=CONDITIONAL)
-    async def delete_label(model: str, label: LabelName, request: Request, response: Response) -> TrafficInfo:
+    @routes.delete("/models/{model}/labels/{label}", name="unlabel", responses=CONDITIONAL, dependencies=BASED)
+    async def delete_label(model: Name, label: LabelName, request: Request, response: Response) -> TrafficInfo:
         """Remove a label; needs If-Match."""
         return traffic_info(await operations.delete_label(asked(request), model, label), response)
 
-    @routes.post("/models/{model}/rollback", responses=problem_responses(401, 403, 404, 409, 412, 503))
-    async def rollback(model: str, request: Request, response: Response) -> TrafficInfo:
+    @routes.post(
+        "/models/{model}/rollback",
+        responses={200: {"headers": ETAG}, **problem_responses(412)},
+        dependencies=[Depends(described_revision)],
+    )
+    async def rollback(model: Name, request: Request, response: Response) -> TrafficInfo:
         """Give all traffic back to the version that had all of it last."""
         return traffic_info(await operations.roll_back(asked(request), model), response)
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from service.domain.profile import WholeNumber
 from service.domain.rollout import DEFAULT_STEPS, RolloutSpec
 from service.domain.traffic import STICKY_HEADER
 from service.http.schemas.predict import Strict
@@ -12,7 +13,11 @@ from service.monitoring.signed_ids import LONGEST_ID
 DEFAULTS = RolloutSpec("")
 
 
-class TrafficChange(Strict):
+class Change(Strict, strict=True):
+    """Takes each value by its type alone: "1" is no number, and 0 is not false."""
+
+
+class TrafficChange(Change):
     """A new division of a model's requests."""
 
     weights: dict[str, float] = Field(description="Version -> percentage, in steps of 0.01; they must sum to 100.")
@@ -26,23 +31,23 @@ class TrafficChange(Strict):
     )
 
 
-class LabelChange(Strict):
+class LabelChange(Change):
     """What a label is to mean."""
 
     version: str
 
 
-class VersionRegister(Strict):
+class VersionRegister(Change):
     """An archive to load."""
 
     file: str = Field(description="Name of the archive in the model store, as its manifest has it.")
-    num_workers: int | None = Field(None, ge=1, description="Its workers; as the settings say if absent.")
+    num_workers: WholeNumber | None = Field(None, ge=1, description="Its workers; as the settings say if absent.")
 
 
-class VersionScale(Strict):
+class VersionScale(Change):
     """Another size of a version."""
 
-    num_workers: int = Field(ge=1, description="At most TORCHGATE_MAX_WORKERS_PER_VERSION.")
+    num_workers: WholeNumber = Field(ge=1, description="At most TORCHGATE_MAX_WORKERS_PER_VERSION.")
 
 
 class ShadowInfo(BaseModel):
@@ -88,14 +93,14 @@ class EventList(BaseModel):
     events: list[EventInfo]
 
 
-class RolloutChange(Strict):
+class RolloutChange(Change):
     """A guarded rollout to begin."""
 
     version: str = Field(description="The new version; another one must have all the traffic.")
     steps: list[Annotated[float, Field(ge=0.01, le=100)]] = Field(
         list(DEFAULT_STEPS), min_length=1, max_length=100, description="Percentages that grow; the last is 100."
     )
-    min_requests: int = Field(
+    min_requests: WholeNumber = Field(
         DEFAULTS.min_requests, ge=1, description="Requests that the new version answers in each step."
     )
     min_seconds: float = Field(
@@ -174,11 +179,11 @@ class RolloutList(BaseModel):
     rollouts: list[RolloutInfo]
 
 
-class FeedbackChange(Strict):
+class FeedbackChange(Change):
     """What one image of an answer really is."""
 
     id: str = Field(max_length=LONGEST_ID, description="The answer's id.")
-    index: int = Field(0, ge=0, strict=True, description="Which image of the request, from 0.")
+    index: WholeNumber = Field(0, ge=0, description="Which image of the request, from 0.")
     label: str = Field(max_length=200, description="Its right class.")
 
 

@@ -277,6 +277,6 @@ async def test_openapi_shows_the_contract(tmp_path: Path) -> None:
     assert "application/problem+json" in predict["responses"]["422"]["content"]
     assert {each["name"] for each in predict["parameters"]} == {
         *("model", "version", "label", "top_k"),
-        *("x-deadline-ms", "x-priority", "x-routing-key", "x-api-key"),
+        *("x-deadline-ms", "x-priority", "x-routing-key"),
     }
     assert json.dumps(document)
