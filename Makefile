@@ -95,13 +95,14 @@ fmt: setup ## put the code into the house format
 
 # Tests that wait for others' work, or train something tiny, run two files at a time.
 TWO_AT_A_TIME := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 2 --dist loadfile
+NEED_QUIET := $(addprefix tests/end_to_end/test_,backends.py chaos.py restarts.py serve.py workers.py)
 NEED_NO_QUIET := tests/system/test_aoti.py tests/system/test_cpp.py tests/system/test_packet_loss.py \
   tests/system/test_rules.py tests/training
 
 # First what needs the machine to itself.
 test: lint ## linters, types and every test that PyPI can equip, a real TorchServe included
-	$(BIN)/pytest -m "not system and not soak" tests/end_to_end
-	$(TWO_AT_A_TIME) -m "not system and not soak" --ignore tests/end_to_end
+	$(BIN)/pytest -m "not system and not soak" $(NEED_QUIET)
+	$(TWO_AT_A_TIME) -m "not system and not soak" $(addprefix --ignore ,$(NEED_QUIET))
 
 system-packages: ## Debian packages that test-system and bench need (uses sudo unless root)
 	@as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; set -x; \

@@ -16,15 +16,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from PIL import Image
 
+from tests import images
 from tests.end_to_end.test_fairness import AT_LOAD, OPTIONS, Client
 from tests.faults import until
 from tests.gateway import GatewayProcess
 from tests.odd_archive import make_odd_store
+from tests.stack import Trained, gateway_of_workers
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -38,6 +42,7 @@ ATTACKER = "127.0.0.99"
 HOST = b"Host: localhost\r\n"
 
 Place = tuple[str, int]
+Attack = Callable[[Place, Event], None]
 
 
 @contextlib.contextmanager
@@ -170,8 +175,18 @@ def flood(place: Place, stop: Event) -> None:
             plain.sendall(b"G")
 
 
+def bombs(place: Place, stop: Event) -> None:
+    """Images of 88 megapixels in 16 bits, in some kilobytes."""
+    send_bodies(place, stop, b"image/png", images.encode(Image.new("I;16", (9400, 9400)), "PNG"))
+
+
+def dear_images(place: Place, stop: Event) -> None:
+    """Images of the largest size that is taken."""
+    send_bodies(place, stop, b"image/png", images.encode(Image.new("I;16", (5000, 5000)), "PNG"))
+
+
 # How many connections each has, and how many bytes of bodies the gateway has taken in: it counts and bounds these.
-ATTACKS: list[tuple[Callable[[Place, Event], None], int, int]] = [
+ATTACKS: list[tuple[Attack, int, int]] = [
     (false_boundaries, 1, BODY_BYTES),
     (empty_parts, 1, BODY_BYTES),
     (deep_json, 1, BODY_BYTES),
@@ -185,6 +200,9 @@ ATTACKS: list[tuple[Callable[[Place, Event], None], int, int]] = [
     (slow_bodies, 500, 0),
     (flood, 1, 0),
 ]
+
+
+IMAGE_ATTACKS: list[tuple[Attack, int, int]] = [(bombs, 1, 1_000_000), (dear_images, 1, 1_000_000)]
 
 
 @dataclass
@@ -220,9 +238,9 @@ class Probe:
         writer.close()
 
 
-def turn(gateway: GatewayProcess) -> Turn:
+def turn(gateway: GatewayProcess, **asked: Any) -> Turn:
     """Have the clients and the probe ask for some seconds."""
-    neighbours = [Client(gateway.url, f"127.0.0.{number + 2}", "none", RATE) for number in range(NUM_CLIENTS)]
+    neighbours = [Client(gateway.url, f"127.0.0.{number + 2}", "none", RATE, **asked) for number in range(NUM_CLIENTS)]
     assert gateway.process is not None
     probe, process = Probe(gateway.url), psutil.Process(gateway.process.pid)
 
@@ -238,7 +256,7 @@ def turn(gateway: GatewayProcess) -> Turn:
 
 
 @contextlib.contextmanager
-def attacked(attack: Callable[[Place, Event], None], gateway: GatewayProcess) -> Iterator[None]:
+def attacked(attack: Attack, gateway: GatewayProcess) -> Iterator[None]:
     """Run an attack in a process of its own."""
     place = urlsplit(gateway.url)
     context, num_before = multiprocessing.get_context("spawn"), _num_connections(gateway)
@@ -262,30 +280,41 @@ def _num_connections(gateway: GatewayProcess) -> float:
     return float(line.split()[1])
 
 
+def faults_of(gateway: GatewayProcess, attacks: list[tuple[Attack, int, int]], **asked: Any) -> list[str]:
+    """Run one attack after the other; print what was seen, and return those that did too much."""
+    faults = []
+    turn(gateway, **asked)
+    print("\nattack: p99 of the neighbours in ms without and with it, the probe's longest, memory")
+    for attack, num_connections, num_body_bytes in attacks:
+        before = turn(gateway, **asked)
+        with attacked(attack, gateway):
+            beside = turn(gateway, **asked)
+        ratio, grown = beside.p99 / before.p99, beside.most_bytes - before.most_bytes
+        print(
+            f"{attack.__name__}: {before.p99 * 1000:.0f} -> {beside.p99 * 1000:.0f}, {ratio:.2f} of it; probe "
+            f"{before.longest_probe * 1000:.0f} -> {beside.longest_probe * 1000:.0f} ms; memory "
+            f"{before.most_bytes / 2**20:.0f} -> {beside.most_bytes / 2**20:.0f} MiB; {dict(beside.codes)}",
+            flush=True,
+        )
+        if (
+            set(beside.codes) != {200}
+            or ratio > MOST_P99_RATIO
+            or beside.longest_probe > MOST_STALL_SECONDS
+            or grown > num_connections * MOST_BYTES + num_body_bytes
+        ):
+            faults.append(attack.__name__)
+    assert gateway.get("/healthz").status_code == 200
+    return faults
+
+
 def test_neighbours_hardly_notice_an_attack(tmp_path: Path) -> None:
     store = make_odd_store(tmp_path / "store", at_load=AT_LOAD)
-    faults = []
     with GatewayProcess(TORCHGATE_MODEL_STORE=str(store), **OPTIONS) as gateway:
         gateway.until_every_version_is_ready()
-        turn(gateway)
-        print("\nattack: p99 of the neighbours in ms without and with it, the probe's longest, memory")
-        for attack, num_connections, num_body_bytes in ATTACKS:
-            before = turn(gateway)
-            with attacked(attack, gateway):
-                beside = turn(gateway)
-            ratio, grown = beside.p99 / before.p99, beside.most_bytes - before.most_bytes
-            print(
-                f"{attack.__name__}: {before.p99 * 1000:.0f} -> {beside.p99 * 1000:.0f}, {ratio:.2f} of it; probe "
-                f"{before.longest_probe * 1000:.0f} -> {beside.longest_probe * 1000:.0f} ms; memory "
-                f"{before.most_bytes / 2**20:.0f} -> {beside.most_bytes / 2**20:.0f} MiB; {dict(beside.codes)}",
-                flush=True,
-            )
-            if (
-                set(beside.codes) != {200}
-                or ratio > MOST_P99_RATIO
-                or beside.longest_probe > MOST_STALL_SECONDS
-                or grown > num_connections * MOST_BYTES + num_body_bytes
-            ):
-                faults.append(attack.__name__)
-        assert gateway.get("/healthz").status_code == 200
-    assert not faults
+        assert not faults_of(gateway, ATTACKS)
+
+
+def test_neighbours_hardly_notice_dear_images(trained_digits: Trained) -> None:
+    with gateway_of_workers(trained_digits.store, TORCHGATE_LATENCY_OBJECTIVE_MS="100") as gateway:
+        gateway.until_every_version_is_ready()
+        assert not faults_of(gateway, IMAGE_ATTACKS, body=images.grey_png())

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,7 +64,8 @@ def test_the_traffics_batches_are_profiled_and_answered_as_ever(gateway: Gateway
     assert (info["num_batches"], info["num_self_check"], info["num_traced"]) == (5, 0, 5)
     assert info["num_items"] >= 5
     assert [each["stage"] for each in info["stages"]] == STAGES
-    convolutions = [each for each in info["operators"] if "conv" in each["operator"]]
+    # The fused form, if it was the fastest, has its convolutions in partitions of the graph.
+    convolutions = [each for each in info["operators"] if re.search("conv|LlgaPartition", each["operator"])]
     # How large it is says nothing where the machine takes the processor away in the middle of another operator.
     assert sum(each["share"] for each in convolutions) > 0
     assert abs(sum(each["share"] for each in info["operators"]) - 1) < 1e-9

@@ -33,6 +33,8 @@ CAPACITY_SECONDS = 10.0
 SHARE = 0.6
 NUM_UPGRADES = 3
 SAMPLE_SECONDS = 5.0
+# The event loop's pool makes a thread whenever none is idle, so the last of them may come late: a leak makes more.
+POOL_THREADS = min(32, (os.cpu_count() or 1) + 4)
 HEADERS = {"Content-Type": "image/png"}
 STABLE, OTHER = "1.0", "1.0-int8-static"
 # A killed worker's batch fails by name; everything else is answered, and right.
@@ -253,4 +255,5 @@ def report(soak: Soak) -> None:
     assert set(soak.answers) <= ALLOWED, soak.odd
     for what in ("gateway_bytes", "worker_bytes", "num_descriptors", "num_threads"):
         first, last, noise = trend(samples, what)
-        assert last - first <= max(noise, 0.02 * first), what
+        allowed = POOL_THREADS if what == "num_threads" else 0.02 * first
+        assert last - first <= max(noise, allowed), what

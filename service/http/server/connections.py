@@ -181,7 +181,10 @@ class Connections:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             now = time.monotonic()
-            self._cut_off_unread(self._cut_off_stalled(now))
+            try:
+                self._cut_off_unread(self._cut_off_stalled(now))
+            except Exception:  # one odd connection must not end the watch over all others
+                logger.exception("unexpected error while connections were looked at")
             if self._ended and now - told_at >= LOG_SECONDS:
                 told_at = now
                 self._tell()

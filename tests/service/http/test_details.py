@@ -11,6 +11,7 @@ import pytest
 
 from service.errors.gateway import BackendError, BackendFailed, BackendUnavailable, WorkerDied
 from service.errors.reason import DETAILS
+from service.serving.model_version import ModelVersion
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.gateway import AUTHORIZATION, Rig, running_gateway
 from tests.service.operator import OLD
@@ -78,8 +79,10 @@ def all_of(*told: dict[str, str]) -> list[tuple[str, str]]:
 
 
 async def test_why_a_version_does_not_load_is_for_readers_and_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # It stays failed while we look.
+    monkeypatch.setattr(ModelVersion, "is_retry_due", property(lambda version: version.error is None))
     options = {"prepare": failing_load, "wait_until_ready": False, **with_clients(tmp_path)}
     async with running_gateway(tmp_path, (OLD,), **options) as rig, httpx.AsyncClient(base_url=rig.url) as anybody:
         await rig.until_state("1.0", "failed")
