@@ -15,7 +15,7 @@ from service.domain.model_state import Entry, Event, EventResult, ModelState
 from service.errors.admin import StateUnavailable
 from service.errors.gateway import GatewayError
 from service.errors.request import ModelNotFound
-from service.persistence.state_store import StateStore
+from service.persistence.state_store import StateStore, storable
 from service.telemetry.policy_metrics import PolicyMetrics
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Registry:
 
     async def withdraw(self, entry: Entry, edit: Callable[[ModelState], ModelState], error: Exception) -> None:
         """Undo a change that could not be carried out; its event has the outcome `refused` and the error."""
-        logger.warning("%s by %s is withdrawn: %s", entry, entry.actor, error)
+        logger.warning("%s by %s is withdrawn: %s", storable(str(entry)), entry.actor, error)
         await self._carried_through(self._change(entry, None, edit, _detail(error), "refused"))
 
     async def _change(
@@ -107,7 +107,12 @@ class Registry:
         if self._num_refusals > MOST_REFUSALS:
             return
         detail = _detail(error)
-        logger.warning("%s by %s is refused: %s", str(entry)[:LONGEST_LOGGED], entry.actor, detail[:LONGEST_LOGGED])
+        logger.warning(
+            "%s by %s is refused: %s",
+            storable(str(entry))[:LONGEST_LOGGED],
+            storable(entry.actor),
+            storable(detail)[:LONGEST_LOGGED],
+        )
         if not isinstance(error, StateUnavailable):
             await self.note(entry, "refused", detail)
 
@@ -118,7 +123,9 @@ class Registry:
         try:
             await self._carried_through(self._locked(lambda: self._store.note(entry, outcome, detail)))
         except StateUnavailable as unavailable:
-            logger.warning("%s (%s) could not be written into the event log: %s", entry, outcome, unavailable)
+            logger.warning(
+                "%s (%s) could not be written into the event log: %s", storable(str(entry)), outcome, unavailable
+            )
 
     async def log(self, model: str, limit: int, before: int | None) -> Sequence[Event]:
         """Return events of a model, the newest first."""

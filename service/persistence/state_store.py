@@ -101,9 +101,16 @@ class StateStore:
         after: str | None = None,
     ) -> None:
         columns: Any = events.c
-        row = {name: text[: columns[name].type.length] for name, text in asdict(entry).items()}
-        row |= {"outcome": outcome, "detail": detail, "before": before, "after": after}
+        row: dict[str, str | None] = {
+            name: storable(text)[: columns[name].type.length] for name, text in asdict(entry).items()
+        }
+        row |= {"outcome": outcome, "detail": storable(detail), "before": before, "after": after}
         connection.execute(insert(events).values(time=time.time(), gateway=self._gateway, **row))
+
+
+def storable(text: str) -> str:
+    """Return what a caller wrote without what a database refuses: half characters, which JSON allows, and NUL."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _state(row: Any) -> ModelState:

@@ -76,6 +76,23 @@ async def test_concurrent_changes_are_never_lost(tmp_path: Path, database: str) 
         assert done == list(range(state["revision"], 0, -1))
 
 
+async def test_events_tell_of_whatever_callers_write(tmp_path: Path, database: str) -> None:
+    """Half a character was an unexpected error; of NUL, PostgreSQL refused the event, and the change with it."""
+    async with running_gateway(tmp_path, database_url=database) as rig:
+        await rig.until_every_version_is_ready()
+        headers = {"If-Match": "*", "Content-Type": "application/json"}
+        for file in (r"\ud800.mar", r"\u0000.mar"):
+            body = f'{{"file": "{file}"}}'
+            answer = await rig.client.post("/models/digits/versions?reason=a%00b", content=body, headers=headers)
+            assert answer.json()["code"] == "archive_not_found"
+        weights = {"weights": {"1.0-int8-dynamic": 100}}
+        answer = await rig.client.put("/models/digits/traffic?reason=%00", json=weights, headers=headers)
+        assert answer.status_code == 200
+        found = (await rig.client.get("/models/digits/events?limit=3")).json()["events"]
+        assert [each["subject"] for each in found] == ["", r"\x00.mar", r"\ud800.mar"]
+        assert [each["reason"] for each in found] == [r"\x00", r"a\x00b", r"a\x00b"]
+
+
 async def test_a_version_goes_when_neither_has_anything_in_flight(
     tmp_path: Path, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:

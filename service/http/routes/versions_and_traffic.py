@@ -25,6 +25,7 @@ from service.http.schemas.predict import TrafficInfo, VersionInfo
 from service.persistence.registry import Registry
 
 CONDITIONAL: dict[int | str, dict[str, Any]] = {200: {"headers": ETAG}, **problem_responses(412, 428)}
+MOST_EVENTS = 2**63 - 1  # that a database can number
 BASED = [Depends(described_condition)]
 LabelName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_-]{0,31}$", description="Such as stable or canary.")]
 
@@ -90,7 +91,9 @@ def event_routes(registry: Registry, may_read: ReadCheck) -> APIRouter:
         model: str,
         request: Request,
         limit: Annotated[int, Query(ge=1, le=1000, description="How many at most.")] = 100,
-        before: Annotated[int | None, Query(ge=1, description="Only events older than the one of this id.")] = None,
+        before: Annotated[
+            int | None, Query(ge=1, le=MOST_EVENTS, description="Only events older than the one of this id.")
+        ] = None,
     ) -> EventList:
         """List what was changed or refused, by whom, when and why, the newest first."""
         registry.state(model)
