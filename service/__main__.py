@@ -96,7 +96,10 @@ def serve(settings: Settings, entrance: Entrance) -> None:
         settings = settings.model_copy(update={"admin_token": SecretStr(token)})
     certificates = open_certificates(settings.tls_files)
     app = create_app(settings, lifecycle=lifecycle, certificates=certificates, log_stream=log_stream)
-    run_server(app, settings, entrance, lifecycle, certificates.context, Supervisor(os.environ))
+    try:
+        run_server(app, settings, entrance, lifecycle, certificates.context, Supervisor(os.environ))
+    finally:
+        log_stream.flush()
 
 
 def _complain(text: str) -> int:

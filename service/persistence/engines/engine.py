@@ -1,5 +1,7 @@
 """Makes SQLAlchemy's engine for a database, with the options that each kind needs."""
 
+import sqlite3
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import sqlalchemy as sa
 from service.persistence.engines.place import read_place
 
 BUSY_SECONDS = 5
+BUSY_LOOK_SECONDS = 0.02
 POOL_SECONDS = 5
 
 
@@ -48,7 +51,8 @@ def _sqlite(place: sa.URL, options: dict[str, Any]) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def connected(connection: Any, _: Any) -> None:
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        _turn_to_wal(connection)
+        for pragma in ("synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     @sa.event.listens_for(engine, "begin")
@@ -57,3 +61,20 @@ def _sqlite(place: sa.URL, options: dict[str, Any]) -> sa.Engine:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
+
+
+def _turn_to_wal(connection: sqlite3.Connection) -> None:
+    """Have the database keep a write-ahead log, once and for all; waits for others that write, as any statement does.
+
+    SQLite's own timeout does not hold for this one: beside a writer it fails at once.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(BUSY_LOOK_SECONDS)
+        else:
+            return

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,20 @@ def test_two_gateways_that_start_at_once_upgrade_it_once(released: str, caplog: 
         database.close()
     assert faults == []
     assert caplog.text.count(f"from revision 0001 to {CURRENT}") == 1
+
+
+def test_a_new_database_that_another_gateway_is_making_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:  # it has no write-ahead log yet
+        other.execute("BEGIN IMMEDIATE")
+        database = Database(f"sqlite:///{path}")
+        with ThreadPoolExecutor() as threads:
+            opening = threads.submit(database.open)
+            with pytest.raises(TimeoutError):
+                opening.result(0.1)
+            other.execute("COMMIT")
+            opening.result(30)
+        database.close()
 
 
 def test_the_tables_are_the_same_whichever_way_they_came(made: Made, released: str) -> None:
