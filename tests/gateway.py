@@ -29,7 +29,7 @@ from service.http.server.protocol import BoundedHttpProtocol
 from service.http.server.server import GatewayServer
 from service.process.entrance import OwnSockets
 from service.process.lifecycle import Lifecycle
-from service.process.listening import PUBLIC, ListeningSocket
+from service.process.listening import BACKLOG, PUBLIC, ListeningSocket
 from service.process.systemd import Supervisor
 from tests.fake_backend import FakeBackend, FakeControl
 from tests.stores import make_store
@@ -149,10 +149,7 @@ async def running_gateway(
     options = {"health_interval_seconds": 0.02, "drain_seconds": 2, "workers_per_version": 1, **options}
     # Requests that are written by hand are for anybody.
     settings = Settings(model_store=store, **{"admin_token": TOKEN, "allowed_hosts": "*", **options})
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        # uvloop, which serves elsewhere, does this by itself; asyncio's own loop leaves it out for such a listener, and
-        # then an answer in two pieces takes 40 ms.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) as listener:
         port = listener.getsockname()[1]
         lifecycle = Lifecycle()
         certificates = open_certificates(settings.tls_files)

@@ -27,14 +27,13 @@ from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 
 from service.config.settings import Settings
-from service.http.direct_request import DirectApplication
 from service.http.server.certificates import ignore_sighup
 from service.http.server.connection import GatewayState
+from service.http.server.listener import Listener
 from service.http.server.protocol import BoundedHttpProtocol
-from service.http.server.tls_listener import TlsListener
 from service.process.entrance import Entrance
 from service.process.lifecycle import Lifecycle
-from service.process.listening import BACKLOG, CannotListen, ListeningSocket
+from service.process.listening import CannotListen, ListeningSocket
 from service.process.meeting_place import meeting_place
 from service.process.offer import Offer
 from service.process.systemd import Supervisor
@@ -67,6 +66,7 @@ class GatewayServer(uvicorn.Server):
         self._lifecycle = lifecycle
         self._supervisor = supervisor
         self._sockets: Sequence[ListeningSocket] = ()
+        self._listeners: Sequence[Listener] = ()
         self._offer: Offer | None = None
         self._while_listening = contextlib.ExitStack()
         self._is_handed_over = False
@@ -92,7 +92,8 @@ class GatewayServer(uvicorn.Server):
         if not self._sockets:
             await self.lifespan.shutdown()
             return
-        self.servers = [await self._listen(each) for each in self._sockets]
+        self._listeners = [self._listen(each) for each in self._sockets]
+        self.servers = list[Any](self._listeners)
         self._while_listening.enter_context(self._lifecycle.while_listening)
         for each in self._sockets:
             host, port = each.address
@@ -128,9 +129,8 @@ class GatewayServer(uvicorn.Server):
         if self._offer is not None:
             self._offer.close()
         self._while_listening.close()
-        for server in self.servers:
-            if isinstance(server, TlsListener):
-                server.end_handshakes()
+        for each in self._listeners:
+            each.end_handshakes()
         await super().shutdown([each.socket for each in self._sockets])
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -141,11 +141,8 @@ class GatewayServer(uvicorn.Server):
         else:
             super().handle_exit(sig, frame)
 
-    async def _listen(self, at: ListeningSocket) -> Any:
-        make, tls, application = self._protocol_of(at.name), self.config.ssl, self.config.loaded_app
-        if tls is not None and isinstance(application, DirectApplication):
-            return TlsListener(at.socket, at.name, tls, application, make)
-        return await asyncio.get_running_loop().create_server(make, sock=at.socket, ssl=tls, backlog=BACKLOG)
+    def _listen(self, at: ListeningSocket) -> Listener:
+        return Listener(at.socket, at.name, self.config.ssl, self.config.loaded_app, self._protocol_of(at.name))
 
     def _protocol_of(self, listener: str) -> Callable[..., asyncio.Protocol]:
         protocol_class: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
@@ -164,8 +161,8 @@ class GatewayServer(uvicorn.Server):
     def _hand_over(self, pid: int) -> None:
         """Listen no more: the next gateway takes connections from the same sockets."""
         logger.info("process %d has taken over; this gateway listens no more, drains and ends", pid)
-        for server in self.servers:
-            server.close()
+        for each in self._listeners:
+            each.close()
         self._retire_connections()
         self._is_handed_over = True
         self.should_exit = True

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trustme
 
-from service.http.server import connections, tls_listener
+from service.http.server import connections, listener
 from service.process.descriptors import RESERVE
 from tests.certificates import Files
 from tests.faults import recovery
@@ -196,6 +196,21 @@ async def test_a_flood_is_not_told_each_time(tmp_path: Path, monkeypatch: pytest
         rig.backend.release()
 
 
+async def test_a_flood_leaves_others_their_turns(tmp_path: Path) -> None:
+    num_new = 600
+    async with running_gateway(tmp_path) as rig, clients_of(rig) as clients:
+        fair = await clients.open()
+        await fair.asks()
+        with contextlib.ExitStack() as flood:
+            for _ in range(num_new):  # the event loop waits meanwhile, and finds them all at once
+                flood.enter_context(socket.create_connection(("127.0.0.1", rig.port)))
+            fair.writer.write(b"GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n")
+            _, body = await answer_from(fair.reader)
+            (line,) = [each for each in body.splitlines() if each.startswith(b'torchgate_connections{listener="http"}')]
+            assert float(line.split()[1]) < num_new / 2
+            await rig.until("torchgate_connections", num_new + 1, listener="http")
+
+
 async def test_a_trusted_proxy_may_have_any_number(tmp_path: Path) -> None:
     async with (
         running_gateway(tmp_path, max_connections_per_address=1, trusted_proxies="127.0.0.2") as rig,
@@ -262,7 +277,7 @@ async def test_connections_count_before_their_handshake(tmp_path: Path) -> None:
 
 
 async def test_a_handshake_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls_listener, "HANDSHAKE_SECONDS", 0.3)
+    monkeypatch.setattr(listener, "HANDSHAKE_SECONDS", 0.3)
     async with tls_gateway(tmp_path) as (rig, _), clients_of(rig) as clients:
         await (await clients.open("127.0.0.2")).is_ended()
         await rig.until("torchgate_connections", 1, listener="http")

@@ -1,6 +1,7 @@
-"""Takes TLS connections itself, so that those count whose handshake has not ended.
+"""Takes connections, a few in each turn of the event loop, and counts those of TLS before their handshake has ended.
 
-The event loop's own server tells nobody of a connection before that, and lets it take a minute.
+The event loop's own server takes new connections for as long as there are any: one client that opens them without end
+would keep everybody else waiting. It tells nobody of one before the end of its handshake, and lets that take a minute.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from service.http.direct_request import DirectApplication
@@ -16,7 +17,8 @@ from service.http.direct_request import DirectApplication
 logger = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 10.0
-MOST_AT_ONCE = 64  # connections that are taken before others have their turn
+MOST_AT_ONCE = 16  # connections that are taken before others have their turn
+BREATH_SECONDS = 0.004  # until the next ones are taken
 PAUSE_SECONDS = 1.0  # after one that could not be taken: no memory, or no descriptor
 
 # Makes a connection, given what to call when its handshake has ended.
@@ -48,11 +50,16 @@ class Handshake:
     abort = close
 
 
-class TlsListener:
-    """Takes the TLS connections of one socket; uvicorn closes it like a server of the event loop."""
+class Listener:
+    """Takes the connections of one socket; uvicorn closes it like a server of the event loop."""
 
     def __init__(
-        self, listening: socket.socket, name: str, tls: ssl.SSLContext, application: DirectApplication, make: Factory
+        self,
+        listening: socket.socket,
+        name: str,
+        tls: ssl.SSLContext | None,
+        application: DirectApplication,
+        make: Factory,
     ) -> None:
         self._listening = listening
         self._name = name
@@ -61,9 +68,10 @@ class TlsListener:
         self._make = make
         self._loop = asyncio.get_running_loop()
         self._handshakes: set[Handshake] = set()
+        self._opening: set[asyncio.Task[None]] = set()  # kept: the event loop itself holds on to no task
         self._pause: asyncio.TimerHandle | None = None
         listening.setblocking(False)
-        self._loop.add_reader(listening, self._take)
+        self._resume()
 
     def close(self) -> None:
         """Take no more connections; handshakes go on."""
@@ -78,7 +86,14 @@ class TlsListener:
 
     async def wait_closed(self) -> None:
         """Wait for the end of the handshakes."""
-        await asyncio.gather(*(each.task for each in self._handshakes if each.task is not None), return_exceptions=True)
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._listening, self._take)
+
+    def _rest(self, seconds: float) -> None:
+        self._loop.remove_reader(self._listening)
+        self._pause = self._loop.call_later(seconds, self._resume)
 
     def _take(self) -> None:
         for _ in range(MOST_AT_ONCE):
@@ -88,34 +103,48 @@ class TlsListener:
                 return
             except OSError as error:
                 logger.error("no connection can be taken for %g s: %s", PAUSE_SECONDS, error)  # noqa: TRY400
-                self._loop.remove_reader(self._listening)
-                self._pause = self._loop.call_later(PAUSE_SECONDS, self._loop.add_reader, self._listening, self._take)
+                self._rest(PAUSE_SECONDS)
                 return
-            self._begin(plain, peer)
+            plain.setblocking(False)
+            with contextlib.suppress(OSError):
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is None:
+                self._begin(self._open(plain, lambda: None))
+            else:
+                self._count(plain, peer)
+        self._rest(BREATH_SECONDS)
 
-    def _begin(self, plain: socket.socket, peer: Any) -> None:
+    def _count(self, plain: socket.socket, peer: Any) -> None:
+        """Have the connection count as one that is idle until its handshake has ended."""
         handshake = Handshake(peer, self._loop.time())
         client = self._application.greet(handshake, self._name)
         if self._application.connections.add(handshake, client, self._name) is not None:
             self._application.connections.remove(handshake)  # nobody can be told anything before the handshake
             plain.close()
             return
-        plain.setblocking(False)
-        with contextlib.suppress(OSError):
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._handshakes.add(handshake)
-        handshake.task = self._loop.create_task(self._shake_hands(plain, handshake))
+        handshake.task = self._begin(self._shake_hands(plain, handshake))
+
+    def _begin(self, opening: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(opening)
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        return task
 
     async def _shake_hands(self, plain: socket.socket, handshake: Handshake) -> None:
         def when_made() -> None:
             self._application.connections.remove(handshake)
 
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: self._make(when_made), plain, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_SECONDS
-            )
-        except OSError:  # of TLS, too; what strangers do in a handshake is no news
-            pass
+            await self._open(plain, when_made)
         finally:
             when_made()
             self._handshakes.discard(handshake)
+
+    async def _open(self, plain: socket.socket, when_made: Callable[[], None]) -> None:
+        seconds = None if self._tls is None else HANDSHAKE_SECONDS
+        # What strangers do in a handshake of TLS is no news.
+        with contextlib.suppress(OSError):
+            await self._loop.connect_accepted_socket(
+                lambda: self._make(when_made), plain, ssl=self._tls, ssl_handshake_timeout=seconds
+            )
