@@ -11,6 +11,8 @@ from typing import cast
 
 import httptools
 
+MOST_BYTES = 256 * 1024 * 1024  # of an answer: whole probability vectors of the largest batch are less
+
 
 class ConnectionEndedError(Exception):
     """The connection ended before the whole answer was there."""
@@ -84,14 +86,18 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
         self._body: list[bytes] = []
+        self._num_bytes = 0
         self._has_begun = False
         self._was_used = False
 
     async def ask(self, head: bytes, pieces: Sequence[bytes]) -> tuple[int, bytes]:
         """Send a request and return status and body of its answer."""
+        if self.has_ended:  # before it was asked anything
+            raise ConnectionEndedError("the server closed the connection at once")
         self._answer = asyncio.get_running_loop().create_future()
         self._has_begun = False
         self._body.clear()
+        self._num_bytes = 0
         self._transport.writelines([head, *pieces])
         answer = await self._answer
         self._was_used = True
@@ -124,8 +130,17 @@ class _Connection(asyncio.Protocol):
 
     # What the parser calls
 
+    def on_message_begin(self) -> None:
+        if self._answer is None or self._answer.done():
+            self.end()  # nobody has asked: it would be taken for the answer to the next request
+
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
+        self._num_bytes += len(body)
+        if self._num_bytes > MOST_BYTES:
+            self._fail(ConnectionEndedError(f"the answer has more than {MOST_BYTES} bytes"))
+            self._body.clear()
+            self.end()
 
     def on_message_complete(self) -> None:
         if not self._parser.should_keep_alive():

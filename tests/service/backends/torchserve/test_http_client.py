@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from service.backends.torchserve import http_client
 from service.backends.torchserve.http_client import ConnectionEndedError, HttpClient
 
 pytestmark = pytest.mark.anyio
@@ -148,3 +149,34 @@ async def test_nobody_listens() -> None:
         pass
     with pytest.raises(OSError, match="Connect"):
         await ask(client)
+
+
+async def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer_twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(ANSWER + b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nst")
+        await writer.drain()
+        if await read_request(reader):
+            writer.write(b"ale")
+
+    async with served(answer_twice, echo) as (client, connections):
+        assert await client.post("/", "text/plain", [b"1"]) == (200, b"ok")
+        assert await client.post("/", "text/plain", [b"2"]) == (200, b"2")
+    assert len(connections) == 2
+    assert not caplog.records
+
+
+async def test_an_answer_without_an_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "MOST_BYTES", 100_000)
+
+    async def never_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with suppress(OSError):
+            while True:
+                writer.write(b"x" * 10_000)
+                await writer.drain()
+
+    async with served(never_end) as (client, _):
+        with pytest.raises(ConnectionEndedError, match="more than 100000 bytes"):
+            await client.post("/", "text/plain", [b"1"])

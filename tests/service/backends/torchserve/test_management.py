@@ -116,10 +116,13 @@ def test_the_memory_of_workers_that_are_gone_is_not_shown() -> None:
 async def test_a_model_that_goes_between_list_and_describe_is_absent() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/models":
-            return httpx.Response(200, json={"models": [{"modelName": "gone"}, {"modelName": "shapes"}]})
+            return said(200, {"models": [{"modelName": "gone"}, {"modelName": "shapes"}]})
         if request.url.path == "/models/gone/all":
-            return httpx.Response(404, json={"message": "Model not found: gone"})
-        return httpx.Response(200, json=[{**VERSION, "jobQueueStatus": {"pendingRequests": 0}}])
+            return said(404, {"message": "Model not found: gone"})
+        return said(200, [{**VERSION, "jobQueueStatus": {"pendingRequests": 0}}])
+
+    def said(status: int, document: object) -> httpx.Response:
+        return httpx.Response(status, stream=httpx.ByteStream(json.dumps(document).encode()))
 
     control = TorchServeControl("http://torchserve", load_timeout_seconds=1, response_timeout_seconds=1)
     await control.start()
