@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
+from service.batching.large_images import LargeImages
 from service.batching.latency_model import LatencyModel
 from service.batching.queue import BatchLimits, ItemQueue
 from service.batching.request import Batch, Item
@@ -41,9 +42,24 @@ class InFlight:
         self.num_workers, self.num_slots = num_workers, num_slots
 
     @property
-    def num_items(self) -> int:
-        """Return the number of items in flight."""
-        return sum([len(batch.items) for batch in self.batches])
+    def num_usual(self) -> int:
+        """Return the number of items in flight, large images left out."""
+        return sum([len(batch.items) for batch in self.batches if not batch.is_large])
+
+    @property
+    def num_large(self) -> int:
+        """Return how many of the batches are a large image."""
+        return sum([batch.is_large for batch in self.batches])
+
+    @property
+    def most_large(self) -> int:
+        """Return how many large images may be in flight."""
+        return max(self.num_workers // 2, 1)
+
+    @property
+    def num_usual_workers(self) -> int:
+        """Return how many workers no large image has; 1 where it has the only one."""
+        return max(self.num_workers - self.num_large, 1)
 
     @property
     def is_worker_soon_free(self) -> bool:
@@ -56,8 +72,9 @@ class InFlight:
             return 0.0
         if self.is_worker_soon_free:
             return PREFETCH_SECONDS
-        busy = [batch.service_seconds for batch in self.batches if batch.phase != "finishing"]
-        return sum(busy) / self.num_workers
+        busy = [batch for batch in self.batches if batch.phase != "finishing"]
+        others = [batch for batch in busy if not batch.is_large] if self.num_workers > 1 else busy
+        return sum([batch.service_seconds for batch in others]) / self.num_usual_workers
 
     def begin(self, batch: Batch, service_seconds: float) -> None:
         """Add a batch that should keep its worker for `service_seconds`."""
@@ -76,7 +93,7 @@ class InFlight:
 
     def end(self, batch: Batch, num_queued: int) -> Batch | None:
         """Remove a batch. Return the waiting batch that its worker takes next, which is running now."""
-        load = num_queued + self.num_items  # between the ends of two batches the load only grows: this is its peak
+        load = num_queued + self.num_usual  # between the ends of two batches the load only grows: this is its peak
         self.peak_load = max(load, self.peak_load - PEAK_DECAY * (self.peak_load - load))
         self.batches.remove(batch)
         had_worker, batch.phase = batch.phase != "waiting", "ended"
@@ -92,17 +109,21 @@ class InFlight:
 class BatchFormer:
     """Forms batches of the most urgent items, in a size that suits the latency objective and the load."""
 
-    def __init__(self, queue: ItemQueue, in_flight: InFlight, model: LatencyModel, limits: BatchLimits) -> None:
+    def __init__(
+        self, queue: ItemQueue, in_flight: InFlight, model: LatencyModel, large: LargeImages, limits: BatchLimits
+    ) -> None:
         self._queue = queue
         self._in_flight = in_flight
         self._model = model
+        self._large = large
         self._limits = limits
+        self._owed_seconds = 0.0  # that the others have next, because large images had their turn
         self.retries: deque[Batch] = deque()  # they go before the queue
 
     @property
     def has_full_batch(self) -> bool:
         """Return whether the next batch could not be larger if it were formed later, and would hold up nobody else."""
-        num_waiting = self._queue.num_items
+        num_waiting = self._queue.num_usual
         return num_waiting >= self.limit_for(num_waiting) and not self._num_beside_greedy()
 
     def objective_limit(self) -> int:
@@ -121,7 +142,7 @@ class BatchFormer:
 
     def limit_for(self, num_waiting: int) -> int:
         """Return how many items a batch may hold while `num_waiting` wait."""
-        model, num_workers = self._model, self._in_flight.num_workers
+        model, num_workers = self._model, self._in_flight.num_usual_workers
         if not model.is_known:
             return self._limits.max_batch_size
         limit = self.objective_limit()
@@ -133,7 +154,7 @@ class BatchFormer:
         if num_waiting > limit:  # in a long queue, longer batches hurt less than the throughput that short ones cost
             limit = max(limit, model.max_items(SHARE_OF_WAIT * model.seconds(num_waiting) / num_workers))
         # A batch holds at most half of a worker's share of the load, so that a second one is ready when it ends.
-        load = max(self._in_flight.peak_load, num_waiting + self._in_flight.num_items) / (2 * num_workers)
+        load = max(self._in_flight.peak_load, num_waiting + self._in_flight.num_usual) / (2 * num_workers)
         by_load = ROUND * math.ceil(max(load, worthwhile) / ROUND)
         return min(limit, by_load, self._limits.max_batch_size)
 
@@ -143,23 +164,7 @@ class BatchFormer:
             batch = self.retries.popleft()
             if items := batch.wanted_items(now):
                 return Batch(items, batch.reason, batch.limit, batch.is_repeated)
-        taken: list[Item] = []
-        num_bytes = size = limit = 0
-        reason: CloseReason = "full"
-        while self._queue.num_items:
-            item = self._queue.head()
-            if not item.is_wanted(now):
-                self._drop(now)
-                continue
-            if not taken:
-                size, limit, reason = self._plan(item.request.deadline - now)
-            elif len(taken) == size:
-                return Batch(taken, reason, limit)
-            elif num_bytes + len(item.payload) > self._limits.max_batch_bytes:
-                return Batch(taken, "full", limit)
-            taken.append(self._queue.pop())
-            num_bytes += len(item.payload)
-        return Batch(taken, "drain" if is_draining else "idle", limit) if taken else None
+        return self._next_large(now) or self._next_usual(now, is_draining=is_draining)
 
     def retry(self, batch: Batch, error: BackendError, now: float) -> bool:
         """Have a failed batch tried again if one of its items may be the cause; return whether it will be.
@@ -177,11 +182,54 @@ class BatchFormer:
             return True
         return False
 
+    def seconds(self, batch: Batch) -> float:
+        """Return the service time to expect of a batch."""
+        return self._large.seconds(batch.items[0].pixels) if batch.is_large else self._model.seconds(len(batch.items))
+
+    def learn(self, batch: Batch, seconds: float, round_trip_seconds: float) -> None:
+        """Add the service time of a batch, and its round trip."""
+        if batch.is_large:
+            self._large.learn(batch, seconds)
+        else:
+            self._model.learn(len(batch.items), seconds, round_trip_seconds, batch.round_trip_seconds)
+
     def clear(self) -> Sequence[Item]:
         """Remove and return all items that wait."""
         retried = [item for batch in self.retries for item in batch.items]
         self.retries.clear()
         return [*self._queue.clear(), *retried]
+
+    def _next_large(self, now: float) -> Batch | None:
+        queue, in_flight = self._queue, self._in_flight
+        if not queue.num_usual:
+            self._owed_seconds = 0.0
+        if self._owed_seconds > 0 or in_flight.num_large >= in_flight.most_large:
+            return None
+        num_others = queue.num_others_of_each_large
+        if (item := queue.pop_large(now)) is None:
+            return None
+        self._owed_seconds = num_others * self._large.seconds(item.pixels)
+        return Batch([item], "large", 1)
+
+    def _next_usual(self, now: float, *, is_draining: bool) -> Batch | None:
+        taken: list[Item] = []
+        num_bytes = size = limit = 0
+        reason: CloseReason = "full"
+        while self._queue.num_usual:
+            item = self._queue.head()
+            if not item.is_wanted(now):
+                self._drop(now)
+                continue
+            if not taken:
+                size, limit, reason = self._plan(item.request.deadline - now)
+                self._owed_seconds -= self._model.seconds(size)
+            elif len(taken) == size:
+                return Batch(taken, reason, limit)
+            elif num_bytes + len(item.payload) > self._limits.max_batch_bytes:
+                return Batch(taken, "full", limit)
+            taken.append(self._queue.pop())
+            num_bytes += len(item.payload)
+        return Batch(taken, "drain" if is_draining else "idle", limit) if taken else None
 
     def _num_beside_greedy(self) -> int:
         return self._queue.num_beside_greedy() if self._queue.num_callers > 1 else 0
@@ -191,10 +239,10 @@ class BatchFormer:
 
         `seconds_left` is the time to the deadline of its first item.
         """
-        model, num_waiting = self._model, self._queue.num_items
+        model, num_waiting = self._model, self._queue.num_usual
         limit = self.limit_for(num_waiting)
         # The fair share lets all workers finish at about one time, instead of one working through everything.
-        share = math.ceil((num_waiting + self._in_flight.num_items) / self._in_flight.num_workers)
+        share = math.ceil((num_waiting + self._in_flight.num_usual) / self._in_flight.num_usual_workers)
         size = min(share, limit)
         in_time = model.num_in_time(size, seconds_left / model.stretch - self._in_flight.seconds_until_free())
         if in_time < size:

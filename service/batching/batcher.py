@@ -15,10 +15,11 @@ from functools import partial
 from service.batching.admission import Admission
 from service.batching.batch_former import PREFETCH_SECONDS, BatchFormer, InFlight
 from service.batching.circuit_breaker import CircuitBreaker
+from service.batching.large_images import LargeImages
 from service.batching.latency_model import LatencyModel
 from service.batching.profile_request import ProfileRequest
 from service.batching.queue import BatchLimits, ItemQueue
-from service.batching.request import Batch, InferenceRequest, Item
+from service.batching.request import Batch, InferenceRequest
 from service.domain.backend import Backend, BatchAnswer, BatchOptions, Target
 from service.errors.admin import ProfileActive
 from service.errors.gateway import BackendError, BackendFailed, CircuitOpen, Draining, GatewayError, InternalError
@@ -58,9 +59,10 @@ class Batcher:
         queue = self._queue = ItemQueue(limits)
         in_flight = self._in_flight = InFlight()
         model = self._model = LatencyModel()
-        former = self._former = BatchFormer(queue, in_flight, model, limits)
+        large = self._large = LargeImages()
+        former = self._former = BatchFormer(queue, in_flight, model, large, limits)
         circuit = self._circuit = CircuitBreaker(clock)
-        self._admission = Admission(target, limits, queue, in_flight, model, former)
+        self._admission = Admission(target, limits, queue, in_flight, model, large, former)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[Batch, asyncio.TimerHandle] = {}
         self._num_undelivered = 0  # batches answered whose callers are not
@@ -124,15 +126,16 @@ class Batcher:
         if self.is_cut_off:
             raise CircuitOpen(str(self.target), max(math.ceil(self._circuit.seconds_left()), 1))
         now = self._clock()
-        items = [Item(payload, request, i, now) for i, payload in enumerate(payloads) if payload is not None]
+        items = self._large.items(request, payloads, now)
         num_bytes = sum([len(item.payload) for item in items])
         leaving: Sequence[InferenceRequest] = ()
         if not self._queue.has_room(len(items), num_bytes):
             leaving = self._admission.make_room(request, len(items), num_bytes, now)
         if self._in_flight.batches:  # an idle backend is always asked: only that can correct a wrong forecast
-            self._admission.require_time(request, len(items), now)
+            self._admission.require_time(request, items, now)
         if leaving:
             self._admission.push_out(leaving)
+        self._large.note(items)
         self._queue.push(items, num_bytes)
         self.num_calls += 1
         self._schedule_fill()
@@ -177,7 +180,7 @@ class Batcher:
         self._is_fill_scheduled = False
         while self._has_waiting and self._may_send() and (batch := self._next()) is not None:
             self._metrics.close[batch.reason].inc()
-            self._in_flight.begin(batch, self._model.seconds(len(batch.items)))
+            self._in_flight.begin(batch, self._former.seconds(batch))
             if batch.phase == "running":
                 self._expect_end(batch)
             self._tasks.add(task := asyncio.get_running_loop().create_task(self._run(batch)))
@@ -229,8 +232,7 @@ class Batcher:
             self._circuit.record_success()
         if answer.profile is None:  # a profile takes time that the next batch will not take
             # The handler's own time, so that waiting inside the backend does not count as work.
-            service_seconds = answer.decode_seconds + answer.compute_seconds
-            self._model.learn(len(batch.items), service_seconds, seconds, batch.round_trip_seconds)
+            self._former.learn(batch, answer.decode_seconds + answer.compute_seconds, seconds)
         self._metrics.compute_seconds.observe(seconds)
         self._metrics.batches.inc()
         self._metrics.items.inc(len(batch.items))
@@ -238,7 +240,7 @@ class Batcher:
     def _deliver(self, batch: Batch, answer: BatchAnswer, seconds: float) -> None:
         self._num_undelivered -= 1
         first = batch.items[0].request
-        if answer.profile is None and first.expected_seconds:
+        if answer.profile is None and first.expected_seconds and not batch.is_large:
             self._model.learn_wait(first.expected_seconds, batch.sent_at + seconds - first.submitted_at)
         batch.deliver(answer, seconds)
         self._observe_answer(answer)
@@ -279,7 +281,7 @@ class Batcher:
         """Free the batch's slot."""
         if (timer := self._timers.pop(batch, None)) is not None:
             timer.cancel()
-        if (following := self._in_flight.end(batch, self._queue.num_items)) is not None:
+        if (following := self._in_flight.end(batch, self._queue.num_usual)) is not None:
             self._expect_end(following)
 
     def _expect_end(self, batch: Batch) -> None:

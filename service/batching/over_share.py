@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from service.batching.queue import BatchLimits, Lane
+from service.batching.queue import BatchLimits
 from service.batching.request import InferenceRequest
+from service.batching.turns import Lane
 from service.domain.caller import Caller
 
 

@@ -1,25 +1,17 @@
 """The bounded queue of items: normal priority before low, callers in turn, of each the earliest deadline first.
 
-The turns are a deficit round robin (Shreedhar and Varghese 1995). Each caller has a lane, in which its most urgent item
-goes first. A turn is worth as many items as the caller's share, and what a share of 1.5 leaves over counts in the next
-one. A caller that had nothing here goes first, for one turn: few requests never wait behind many.
+Large images wait apart, in turns of their own.
 """
 
-import math
-from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from service.batching.request import InferenceRequest, Item
-from service.domain.caller import GATEWAY, Caller
+from service.batching.turns import Lane, Turns
+from service.domain.caller import Caller
 
 WINDOW_SECONDS = 5.0  # who called in the last two of these has called of late
-MOST_NEW_TURNS = 64  # in a row, before the ring goes on
-MOST_EMPTY_LANES = 1024
 MOST_COMPARED = 256  # lanes, when the longest is looked for
-MOST_COUNTED = 128  # lanes, when a wait is estimated: a thousand would take half a millisecond of each request
 DOMINANCE = 1.5  # times what each caller would have if all had as many items waiting
 
 
@@ -39,129 +31,15 @@ class BatchLimits:
             raise ValueError(f"every limit must be at least 1: {self}")
 
 
-class Lane:
-    """What one caller has waiting."""
-
-    __slots__ = ("caller", "credit", "items")
-
-    def __init__(self, caller: Caller) -> None:
-        self.caller = caller
-        self.items: list[Item] = []  # the most urgent is last, so that taking it moves no other
-        self.credit = 0.0  # items that are left of its turn
-
-    def place(self, request: InferenceRequest) -> int:
-        """Return where the items of `request` belong."""
-        items = self.items
-        if not items or request.order < items[0].request.order:
-            return 0  # nearly always: equal priorities, deadlines in the order of arrival
-        return bisect_left(items, request.order, key=lambda item: item.request.order)
-
-
-class Turns:
-    """The lanes of all callers that wait. There is always one; one that is alone may be empty, and counts no turns.
-
-    A caller that had nothing here has one turn before the ring, whose callers wait for more than a turn. Then its lane
-    joins the end of the ring. It stays there until its turn comes, even if it is empty: so nobody goes first twice
-    before the ring has gone on (as in FQ-CoDel, RFC 8290).
-    """
-
-    def __init__(self) -> None:
-        self.first = Lane(GATEWAY)  # whose turn it is; empty only if it is alone
-        self.by_caller = {self.first.caller: self.first}
-        self._new: deque[Lane] = deque()  # none of them is empty
-        self._ring = deque([self.first])
-        self._num_new_turns = 0  # since the ring went on
-        self._purge_at = MOST_EMPTY_LANES
-
-    def push(self, items: Sequence[Item]) -> None:
-        """Insert the items of one request into its caller's lane; they stay together."""
-        request = items[0].request
-        lane = self.by_caller.get(request.caller) or self._join(request.caller)
-        place = lane.place(request)
-        lane.items[place:place] = reversed(items)
-
-    def end_turn(self) -> None:
-        """Count an item that the first of several lanes gave, and go on to the next lane if its turn is over."""
-        lane = self.first
-        lane.credit -= 1
-        if lane.items and lane.credit >= 1:
-            return
-        if self._new and lane is self._new[0]:
-            self._ring.append(self._new.popleft())
-            self._num_new_turns += 1
-        else:
-            self._num_new_turns = 0
-            if lane.items:
-                self._ring.rotate(-1)
-        self._choose()
-
-    def keep(self, is_kept: Callable[[Item], bool]) -> None:
-        """Remove all items but those."""
-        for lane in self.by_caller.values():
-            lane.items = [item for item in lane.items if is_kept(item)]
-        self._ring.extend(lane for lane in self._new if not lane.items)
-        self._new = deque(lane for lane in self._new if lane.items)
-        self._choose()
-
-    def num_before(self, request: InferenceRequest) -> int:
-        """Return how many items of others, and of its caller, should go before the last item of `request`.
-
-        Of more than MOST_COUNTED lanes it is an estimate: each stands for its neighbours, too. None weighs much, since
-        no lane gives more than its turns are worth.
-        """
-        own = self.by_caller.get(request.caller)
-        num_own = 0 if own is None else len(own.items) - own.place(request)
-        if len(self.by_caller) == 1 and own is not None:
-            return num_own
-        num_turns = (num_own + request.num_items) / request.caller.share
-        goes_first = num_turns <= 1 and (own is None or own in self._new)
-        lanes = self._new if goes_first else self.by_caller.values()
-        step = max(math.ceil(len(lanes) / MOST_COUNTED), 1)
-        others = [lane for lane in islice(lanes, 0, None, step) if lane is not own]
-        before = sum([min(len(lane.items), math.ceil(num_turns * lane.caller.share)) for lane in others])
-        return num_own + before * step
-
-    def _join(self, caller: Caller) -> Lane:
-        lane = Lane(caller)
-        if len(self.by_caller) == 1:
-            self._new.clear()
-            self._ring = deque([self.first])
-            self.first.credit = 0.0  # its turn has not begun: nobody counted
-            if not self.first.items:
-                self._ring = deque([lane])
-                self.by_caller = {caller: lane}
-                self.first = lane
-                return lane
-        elif len(self.by_caller) >= self._purge_at:
-            self._ring = deque(lane for lane in self._ring if lane.items or lane is self.first)
-            self.by_caller = {lane.caller: lane for lane in (*self._ring, *self._new)}
-            self._purge_at = len(self.by_caller) + MOST_EMPTY_LANES
-        lane.credit = caller.share
-        self.by_caller[caller] = lane
-        self._new.append(lane)
-        self._choose()
-        return lane
-
-    def _choose(self) -> None:
-        """Set whose turn it is."""
-        if self._new and self._num_new_turns < MOST_NEW_TURNS:
-            self.first = self._new[0]
-            return
-        while self._ring and not self._ring[0].items and len(self.by_caller) > 1:
-            del self.by_caller[self._ring.popleft().caller]
-        self.first = self._ring[0] if self._ring else self._new[0]
-        if self.first.credit < 1:
-            self.first.credit += self.first.caller.share
-
-
 class ItemQueue:
     """Items of one version that wait for a batch."""
 
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
-        self._normal, self._low = Turns(), Turns()
+        self._normal, self._low, self._large = Turns(), Turns(), Turns()
         self.num_items = 0
         self.num_bytes = 0
+        self.num_large = self.large_pixels = 0
         self._last_caller: Caller | None = None
         self._callers: set[Caller] = set()  # of the present window
         self._callers_before: set[Caller] = set()  # of the last one
@@ -179,14 +57,14 @@ class ItemQueue:
         """Return how many items should leave before the last item of `request` does, its own left out."""
         if request.priority == "normal":
             return self._normal.num_before(request)
-        return sum([len(lane.items) for lane in self._normal.by_caller.values()]) + self._low.num_before(request)
+        return sum([len(lane.items) for lane in self._normal.lanes]) + self._low.num_before(request)
 
     def num_beside_greedy(self) -> int:
         """Return how many callers wait if one has far more here than the others who called of late; otherwise 0."""
         if len(self._normal.by_caller) + len(self._low.by_caller) > MOST_COMPARED:
             return 0
-        lengths = [len(lane.items) for lane in self.lanes if lane.items]
-        is_dominated = max(lengths, default=0) * self.num_callers > DOMINANCE * self.num_items
+        lengths = [len(lane.items) for turns in (self._low, self._normal) for lane in turns.lanes if lane.items]
+        is_dominated = max(lengths, default=0) * self.num_callers > DOMINANCE * self.num_usual
         return len(lengths) if is_dominated and self.num_callers > 1 else 0
 
     def push(self, items: Sequence[Item], num_bytes: int) -> None:
@@ -194,23 +72,42 @@ class ItemQueue:
         request, now = items[0].request, items[0].queued_at
         if request.caller is not self._last_caller or now > self._window_end:
             self._note_caller(request.caller, now)
-        (self._normal if request.priority == "normal" else self._low).push(items)
         self.num_items += len(items)
         self.num_bytes += num_bytes
+        if large := [item for item in items if item.is_large]:
+            self._large.push(large)
+            self.num_large += len(large)
+            self.large_pixels += sum(item.pixels for item in large)
+            items = [item for item in items if not item.is_large]
+        if items:
+            (self._normal if request.priority == "normal" else self._low).push(items)
+
+    @property
+    def num_usual(self) -> int:
+        """Return how many items are not large."""
+        return self.num_items - self.num_large
+
+    @property
+    def num_others_of_each_large(self) -> float:
+        """Return how many callers have items here that are not large, divided by those who have large ones."""
+        num_large = sum([bool(lane.items) for lane in self._large.lanes])
+        others = {lane.caller for turns in (self._low, self._normal) for lane in turns.lanes if lane.items}
+        return len(others) / max(num_large, 1)
 
     def head(self) -> Item:
         """Return the item that `pop` would return; there must be one."""
         return (self._normal.first.items or self._low.first.items)[-1]
 
     def pop(self) -> Item:
-        """Remove and return the item whose turn it is."""
-        turns = self._normal if self._normal.first.items else self._low
-        item = turns.first.items.pop()
-        self.num_items -= 1
-        self.num_bytes -= len(item.payload)
-        if len(turns.by_caller) > 1:
-            turns.end_turn()
-        return item
+        """Remove and return the item whose turn it is, none that is large."""
+        return self._take(self._normal if self._normal.first.items else self._low)
+
+    def pop_large(self, now: float) -> Item | None:
+        """Remove and return the large image whose turn it is, and those before it that nobody wants."""
+        while self.num_large:
+            if (item := self._take(self._large)).is_wanted(now):
+                return item
+        return None
 
     def drop(self) -> Item:
         """Remove and return the head; its caller's turn goes on."""
@@ -223,8 +120,8 @@ class ItemQueue:
 
     @property
     def lanes(self) -> Sequence[Lane]:
-        """Return the lanes of all callers, low priority first; some may be empty."""
-        return (*self._low.by_caller.values(), *self._normal.by_caller.values())
+        """Return the lanes of all callers, large images and low priority first; some may be empty."""
+        return (*self._large.lanes, *self._low.lanes, *self._normal.lanes)
 
     def remove(self, requests: Collection[InferenceRequest]) -> None:
         """Remove the items of these requests."""
@@ -233,8 +130,8 @@ class ItemQueue:
     def clear(self) -> Sequence[Item]:
         """Remove and return all items."""
         items = list(self)
-        self._normal, self._low = Turns(), Turns()
-        self.num_items = self.num_bytes = 0
+        self._normal, self._low, self._large = Turns(), Turns(), Turns()
+        self.num_items = self.num_bytes = self.num_large = self.large_pixels = 0
         return items
 
     def oldest_age(self, now: float) -> float:
@@ -246,6 +143,13 @@ class ItemQueue:
         for lane in self.lanes:
             yield from lane.items
 
+    def _take(self, turns: Turns) -> Item:
+        item = turns.first.items.pop()
+        self._count(item, -1)
+        if len(turns.by_caller) > 1:
+            turns.end_turn()
+        return item
+
     def _note_caller(self, caller: Caller, now: float) -> None:
         self._last_caller = caller
         if now > self._window_end:
@@ -256,7 +160,15 @@ class ItemQueue:
             self.num_callers = len(self._callers | self._callers_before)
 
     def _keep(self, is_kept: Callable[[Item], bool]) -> None:
-        self._low.keep(is_kept)
-        self._normal.keep(is_kept)
-        sizes = [len(item.payload) for item in self]
-        self.num_items, self.num_bytes = len(sizes), sum(sizes)
+        for turns in (self._large, self._low, self._normal):
+            turns.keep(is_kept)
+        self.num_items = self.num_bytes = self.num_large = self.large_pixels = 0
+        for item in self:
+            self._count(item, 1)
+
+    def _count(self, item: Item, sign: int) -> None:
+        self.num_items += sign
+        self.num_bytes += sign * len(item.payload)
+        if item.is_large:
+            self.num_large += sign
+            self.large_pixels += sign * item.pixels

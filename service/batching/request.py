@@ -121,6 +121,8 @@ class Item:
     request: InferenceRequest
     index: int  # in the request
     queued_at: float
+    pixels: int = 0  # by its header
+    is_large: bool = False  # it goes alone: see service.batching.large_images
 
     def is_wanted(self, now: float) -> bool:
         """Return whether the caller still waits and the deadline is ahead."""
@@ -159,6 +161,11 @@ class Batch:
     sent_at: float = 0.0
     trace: BatchTrace | None = None  # while it is in flight, if one of its requests is traced
 
+    @property
+    def is_large(self) -> bool:
+        """Return whether it is one large image."""
+        return bool(self.items) and self.items[0].is_large
+
     def send(self, target: Target, now: float) -> BatchOptions:
         """Record that the batch goes to the backend; return what it asks the backend for."""
         self.sent_at = now
@@ -170,9 +177,9 @@ class Batch:
             if request.span is not None:
                 waits.setdefault(request, (request.span, item.queued_at))
         if not waits:
-            return BatchOptions(top_k)
+            return BatchOptions(top_k, is_large=self.is_large)
         self.trace = BatchTrace(target, list(waits.values()), len(self.items), now)
-        return BatchOptions(top_k, headers=self.trace.span.headers())
+        return BatchOptions(top_k, headers=self.trace.span.headers(), is_large=self.is_large)
 
     def deliver(self, answer: BatchAnswer, seconds: float) -> None:
         """Give the items their results, after a round trip of `seconds`."""

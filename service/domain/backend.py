@@ -28,6 +28,7 @@ class BatchOptions:
     probabilities: bool = False  # whole probability vectors instead
     headers: Sequence[tuple[str, str]] = ()  # the trace (`traceparent`, `tracestate`), for the server or worker
     profile: ProfileKind | None = None
+    is_large: bool = False  # one image that takes far longer than others: no batch should wait behind it
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class Metrics:
         self.batch_close = counter(
             "torchgate_batch_close_total",
             "Batches by why they closed: full, shared (the rest goes to other workers), idle (the queue was empty), "
-            "deadline, drain, split (a failed batch, tried again in parts).",
+            "deadline, drain, split (a failed batch, tried again in parts), large (an image that goes alone).",
             (*VERSION, "reason"),
         )
         self.batch_limit = gauge(

@@ -66,7 +66,8 @@ class EmbeddedBackend:
 
         A timeout of a batch that waited behind another leaves its worker alone.
         """
-        answer = await self._pool(target).ask(packed_fields(items, options), options.headers, timeout_seconds)
+        fields = packed_fields(items, options)
+        answer = await self._pool(target).ask(fields, options.headers, timeout_seconds, is_large=options.is_large)
         if answer.code != 200:
             raise BackendFailed(f"{answer.code}: {answer.message}")
         if answer.status != 200:

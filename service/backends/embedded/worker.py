@@ -27,6 +27,7 @@ ExitCause = Literal["died", "timeout", "answer", "memory", "closed"]
 DESCRIBE = (("describe", "True"),)
 LAST_WORDS_SECONDS = 1.0
 EXIT_SECONDS = 2.0
+MOST_BATCHES = 1000  # more than a worker ever has
 NEWEST_WEIGHT = 0.25  # of the last batch, in the moving average of seconds per item
 
 
@@ -42,6 +43,7 @@ class WorkerRequest:
     num_items: int
     timeout_seconds: float
     late_at: float  # when its caller stops waiting
+    is_large: bool = False  # it takes far longer than others
     future: "asyncio.Future[WorkerAnswer]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def fail(self, error: BackendError | NotStartedError) -> None:
@@ -92,10 +94,12 @@ class Worker:
 
         That is the one with the fewest batches. Of idle workers the last one that worked is best, because its caches
         are warm. Of busy workers the one that should be free first is best. A worker that should have been free long
-        ago may be stuck: it is expected to need as much time again as it is late.
+        ago may be stuck: it is expected to need as much time again as it is late. One with a large image comes last.
         """
         if not self.in_flight:
             return 0, -self._first_since
+        if any(request.is_large for request in self.in_flight):
+            return MOST_BATCHES, len(self.in_flight)
         num_items = sum([request.num_items for request in self.in_flight])
         expected_end = self._first_since + num_items * self._seconds_per_item
         return len(self.in_flight), abs(expected_end - time.monotonic())
@@ -129,7 +133,12 @@ class Worker:
         self.state = "ready"
 
     def send(
-        self, items: Sequence[tuple[str, bytes]], headers: Sequence[tuple[str, str]], timeout_seconds: float
+        self,
+        items: Sequence[tuple[str, bytes]],
+        headers: Sequence[tuple[str, str]],
+        timeout_seconds: float,
+        *,
+        is_large: bool = False,
     ) -> "asyncio.Future[WorkerAnswer]":
         """Send one batch at once, behind those in flight; return the future of its answer.
 
@@ -139,7 +148,7 @@ class Worker:
         """
         now = time.monotonic()
         self._num_requests += 1
-        request = WorkerRequest(self._num_requests, len(items), timeout_seconds, now + timeout_seconds)
+        request = WorkerRequest(self._num_requests, len(items), timeout_seconds, now + timeout_seconds, is_large)
         self.in_flight.append(request)
         if len(self.in_flight) == 1:
             self._first_since = now
@@ -209,7 +218,7 @@ class Worker:
             return
         request = self.in_flight.popleft()
         now = time.monotonic()
-        if request.num_items:
+        if request.num_items and not request.is_large:
             newest = (now - self._first_since) / request.num_items
             before = self._seconds_per_item or newest
             self._seconds_per_item = before + NEWEST_WEIGHT * (newest - before)

@@ -141,16 +141,22 @@ class WorkerPool:
             slot.task = loop.create_task(self._replace_workers(slot))
 
     async def ask(
-        self, fields: Sequence[tuple[str, bytes]], headers: Sequence[tuple[str, str]], timeout_seconds: float
+        self,
+        fields: Sequence[tuple[str, bytes]],
+        headers: Sequence[tuple[str, str]],
+        timeout_seconds: float,
+        *,
+        is_large: bool = False,
     ) -> WorkerAnswer:
         """Return a worker's answer to one batch, or raise BackendError.
 
-        A batch behind one that killed its worker goes to another worker, with its whole limit again.
+        A batch behind one that killed its worker goes to another worker, with its whole limit again. Behind one that
+        `is_large` no other goes as long as there is another worker.
         """
         while True:
             worker = self._next_worker()
             try:
-                return await worker.send(fields, headers, timeout_seconds)
+                return await worker.send(fields, headers, timeout_seconds, is_large=is_large)
             except NotStartedError:
                 continue
 

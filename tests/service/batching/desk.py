@@ -9,6 +9,7 @@ from service.domain.backend import BatchAnswer, BatchOptions, ItemError, Ranking
 from service.errors.gateway import GatewayError
 
 POISON = b"!"
+LARGE = b"GI"  # a GIF whose size cannot be read: it counts as large
 
 
 @dataclass(eq=False)
@@ -51,4 +52,4 @@ class Desk:
 
 def result_of(payload: bytes) -> Ranking | ItemError:
     """The one right answer to a payload."""
-    return Ranking([(int(payload.strip(POISON + b"x")), 1.0)])
+    return Ranking([(int(payload.removeprefix(LARGE).strip(POISON + b"x")), 1.0)])

@@ -3,6 +3,7 @@
 import pytest
 
 from service.batching.batch_former import PREFETCH_SECONDS, BatchFormer, InFlight
+from service.batching.large_images import LargeImages
 from service.batching.latency_model import LatencyModel
 from service.batching.queue import ItemQueue
 from service.batching.request import Batch, InferenceRequest, Item
@@ -25,7 +26,7 @@ class Stage:
             seconds = fixed_seconds + PER_ITEM_SECONDS * num_items
             self.model.learn(num_items, seconds, seconds, seconds)
         bounds = limits(max_batch_size=32, max_batch_bytes=10_000, latency_objective_ms=latency_objective_ms)
-        self.former = BatchFormer(self.queue, self.in_flight, self.model, bounds)
+        self.former = BatchFormer(self.queue, self.in_flight, self.model, LargeImages(), bounds)
 
     def push(self, num_items: int, deadline: float = 1000.0) -> None:
         request = InferenceRequest(num_items, 1, deadline, lambda: None)

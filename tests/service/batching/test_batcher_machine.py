@@ -1,7 +1,7 @@
 """The batcher as a state machine: its promises hold for any order of what callers and the backend do.
 
 Every live caller gets exactly one answer, its own. Clients that wait are served by their shares, and of each the most
-urgent items first. Bounds hold. Nothing is left over.
+urgent items first. Large images go alone, on half of the workers. Bounds hold. Nothing is left over.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from service.errors.gateway import (
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import VersionMetrics
 from tests.service.alarms import Alarms
-from tests.service.batching.desk import POISON, Caller, Desk, PendingBatch, result_of
+from tests.service.batching.desk import LARGE, POISON, Caller, Desk, PendingBatch, result_of
 from tests.service.limits import limits
 
 TARGET = Target("digits", "1.0")
@@ -57,8 +57,8 @@ class BatcherMachine(RuleBasedStateMachine):
         self.side_by_side: dict[tuple[Client, Client], tuple[float, float]] = {}
 
     @initialize(
-        num_workers=st.integers(1, 2),
-        num_slots=st.integers(1, 4),
+        num_workers=st.integers(1, 4),
+        num_slots=st.integers(1, 5),
         shares=st.lists(st.sampled_from([1, 2]), min_size=1, max_size=3),
     )
     def start(self, num_workers: int, num_slots: int, shares: list[int]) -> None:
@@ -83,9 +83,20 @@ class BatcherMachine(RuleBasedStateMachine):
         self.compare_clients(before & self.waiting_clients())
 
     def waiting_clients(self) -> set[Client]:
-        """Return whose items of normal priority wait."""
-        wanted = [item.request for item in self.batcher._queue if item.is_wanted(self.now)]
-        return {request.caller for request in wanted if request.priority == "normal"}
+        """Return whose items of normal priority wait, large ones left out."""
+        return {request.caller for request in self.waiting(is_large=False) if request.priority == "normal"}
+
+    def waiting(self, *, is_large: bool) -> list[InferenceRequest]:
+        """Return the request of each item that waits, and whose caller does."""
+        items = [item for item in self.batcher._queue if item.is_wanted(self.now)]
+        return [item.request for item in items if item.is_large == is_large]
+
+    def num_large(self) -> int:
+        """Return how many large images are in flight."""
+        return sum(batch.items[0].startswith(LARGE) for batch in self.desk.batches)
+
+    def most_large(self) -> int:
+        return max(self.num_workers // 2, 1)
 
     def compare_clients(self, waiting: set[Client]) -> None:
         """Those that waited all the time were served by their shares, but for a turn that has begun."""
@@ -104,24 +115,35 @@ class BatcherMachine(RuleBasedStateMachine):
         for payload in items:
             assert not senders[payload].is_done, "sent for a caller that has left"
             assert senders[payload].deadline > self.now
+        is_large = items[0].startswith(LARGE)
+        assert len(items) == 1 or not any(item.startswith(LARGE) for item in items), "a large image goes alone"
+        if is_large:
+            assert self.num_large() < self.most_large() or items in self.desk.taken, "they have half of the workers"
         if not any(set(items) < set(batch) for batch in self.desk.taken):
-            waiting = [item.request for item in self.batcher._queue if item.is_wanted(self.now)]
+            waiting = self.waiting(is_large=is_large)
             for request in (senders[payload] for payload in items):
                 assert all(request.order >= each.order for each in waiting if each.caller is request.caller)
-                assert request.priority == "normal" or all(each.priority == "low" for each in waiting)
-                self.served[request.caller] += request.priority == "normal"
+                assert is_large or request.priority == "normal" or all(each.priority == "low" for each in waiting)
+                self.served[request.caller] += request.priority == "normal" and not is_large
 
     # What callers do
 
     @rule(
         sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6),
+        large=st.sets(st.integers(0, 15)),
         deadline=st.sampled_from([0.02, 0.1, 1.0, 10.0]),
         priority=st.sampled_from(["normal", "normal", "low"]),
         poisoned=st.booleans(),
         data=st.data(),
     )
     def submit(
-        self, sizes: list[int], deadline: float, priority: Priority, poisoned: bool, data: st.DataObject
+        self,
+        sizes: list[int],
+        large: set[int],
+        deadline: float,
+        priority: Priority,
+        poisoned: bool,
+        data: st.DataObject,
     ) -> None:
         client = data.draw(st.sampled_from(self.clients))
         payloads = []
@@ -130,6 +152,7 @@ class BatcherMachine(RuleBasedStateMachine):
             payloads.append(str(self.num_sent).encode() + b"x" * size)
         if poisoned:
             payloads[-1] = POISON + payloads[-1]
+        payloads = [LARGE + payload if index in large else payload for index, payload in enumerate(payloads)]
         num_waiting, was_idle = self.batcher._queue.num_items, not self.desk.batches
         wanted = self.wanted_bytes()
         parts = {each: self.part(each) for each in self.clients}
@@ -206,7 +229,7 @@ class BatcherMachine(RuleBasedStateMachine):
 
     def settle(self, batch: PendingBatch, seconds: float) -> None:
         self.advance(seconds)
-        if any(item.startswith(POISON) for item in batch.items):
+        if any(POISON in item for item in batch.items):
             batch.answer.set_exception(BackendFailed("the handler raised"))
         else:
             batch.answer.set_result(BatchAnswer([result_of(item) for item in batch.items], 0.0, seconds))
@@ -239,6 +262,8 @@ class BatcherMachine(RuleBasedStateMachine):
         queue = self.batcher._queue
         assert queue.num_items == len(list(queue)) <= LIMITS.max_queue_items
         assert queue.num_bytes == sum(len(item.payload) for item in queue) <= LIMITS.max_queue_bytes
+        assert queue.num_large == sum(item.is_large for item in queue)
+        assert queue.large_pixels == sum(item.pixels for item in queue if item.is_large)
         assert len(self.desk.batches) == len(self.batcher._in_flight.batches) <= self.num_slots
         for items in self.desk.taken:
             assert 1 <= len(items) <= LIMITS.max_batch_size
@@ -246,14 +271,17 @@ class BatcherMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_waits_beside_a_free_worker(self) -> None:
-        if hasattr(self, "batcher") and self.batcher._circuit.state == "closed" and self.wanted_bytes()[0]:
-            assert len(self.desk.batches) >= self.num_workers
+        if not hasattr(self, "batcher") or self.batcher._circuit.state != "closed":
+            return
+        if len(self.desk.batches) < self.num_workers:
+            assert not self.waiting(is_large=False)
+            assert not self.waiting(is_large=True) or self.num_large() >= self.most_large()
 
     @invariant()
     def the_queue_is_in_order(self) -> None:
         if hasattr(self, "batcher"):
             for client in self.clients:
-                items = [item for item in self.batcher._queue if item.request.caller is client]
+                items = [item for item in self.batcher._queue if item.request.caller is client and not item.is_large]
                 order = [(item.request.priority == "normal", -item.request.deadline, -item.queued_at) for item in items]
                 assert order == sorted(order)
 
@@ -267,7 +295,7 @@ class BatcherMachine(RuleBasedStateMachine):
                     missing += 1
                 elif isinstance(result, Ranking):
                     assert result == result_of(payload)
-                    assert not payload.startswith(POISON)
+                    assert POISON not in payload
                 else:
                     assert isinstance(result, GatewayError)
             assert request.num_missing == missing

@@ -3,8 +3,9 @@
 import pytest
 
 from service.batching.over_share import over_share
-from service.batching.queue import MOST_COUNTED, MOST_EMPTY_LANES, MOST_NEW_TURNS, ItemQueue
+from service.batching.queue import ItemQueue
 from service.batching.request import InferenceRequest, Item
+from service.batching.turns import MOST_COUNTED, MOST_EMPTY_LANES, MOST_NEW_TURNS
 from service.domain.backend import Priority
 from service.domain.caller import GATEWAY, Caller
 from tests.service.limits import LIMITS, limits

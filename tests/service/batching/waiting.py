@@ -6,6 +6,7 @@ from service.batching.batcher import Batcher
 from service.batching.queue import BatchLimits
 from service.batching.request import InferenceRequest
 from service.domain.backend import Target
+from service.domain.caller import GATEWAY, Caller
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import VersionMetrics
 from tests.fake_backend import FakeBackend
@@ -22,9 +23,9 @@ def make(backend: FakeBackend, bounds: BatchLimits = LIMITS) -> Batcher:
 class Waiting(InferenceRequest):
     """A request that can be awaited."""
 
-    def __init__(self, num_items: int) -> None:
+    def __init__(self, num_items: int, caller: Caller = GATEWAY) -> None:
         self.done = asyncio.Event()
-        super().__init__(num_items, 1, FAR, self.done.set)
+        super().__init__(num_items, 1, FAR, self.done.set, caller=caller)
 
 
 def ask(num_items: int) -> Waiting:

@@ -42,8 +42,10 @@ def worker_processes(temporary: Path | None = None) -> list[psutil.Process]:
     return [each for each in psutil.Process().children() if is_one(each)]
 
 
-async def ask(workers: EmbeddedBackend, *items: str, timeout_seconds: float = SECONDS) -> BatchAnswer:
-    options = BatchOptions(top_k=1)
+async def ask(
+    workers: EmbeddedBackend, *items: str, timeout_seconds: float = SECONDS, is_large: bool = False
+) -> BatchAnswer:
+    options = BatchOptions(top_k=1, is_large=is_large)
     return await workers.predict(TARGET, [item.encode() for item in items], options, timeout_seconds)
 
 

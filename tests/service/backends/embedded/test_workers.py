@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ async def workers(running: EmbeddedBackend) -> EmbeddedBackend:
     return running
 
 
-async def pid_of(workers: EmbeddedBackend, *items: str, **options: float) -> int:
+async def pid_of(workers: EmbeddedBackend, *items: str, **options: Any) -> int:
     """Send a batch; return who answered it."""
     answer = await ask(workers, "pid:", *items, **options)
     assert isinstance(answer.results[0], ItemError)
@@ -120,6 +121,15 @@ async def test_a_worker_that_should_have_been_free_long_ago_gets_no_batch(worker
     quick = asyncio.create_task(pid_of(workers, "sleep:0.3", *["class:0"] * 3))
     await asyncio.sleep(0)
     assert await pid_of(workers) == await quick != await late
+
+
+async def test_the_next_batch_does_not_wait_behind_a_large_image(workers: EmbeddedBackend) -> None:
+    await learn(workers)
+    quick = asyncio.create_task(pid_of(workers, "sleep:0.5", *["class:0"] * 30))  # should take 1.5 s
+    await asyncio.sleep(0)  # it has its worker
+    large = asyncio.create_task(pid_of(workers, "sleep:1.5", is_large=True))
+    await asyncio.sleep(0)
+    assert await pid_of(workers) == await quick != await large
 
 
 async def test_one_that_dies_takes_its_own_batch_alone(workers: EmbeddedBackend, metrics: Metrics) -> None:
