@@ -85,8 +85,8 @@ def seen_by(gateway: GatewayProcess, path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def full(disk: Path) -> Iterator[None]:
-    """Use up a small disk."""
+def full(disk: Path) -> Iterator[Path]:
+    """Use up a small disk; yield the file that does."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (65536, 512):
@@ -96,7 +96,7 @@ def full(disk: Path) -> Iterator[None]:
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
             file.write(b"x" * 4096)
     try:
-        yield
+        yield filler
     finally:
         filler.unlink()
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -167,9 +167,14 @@ def read_json(path: Path, written_by: str) -> dict[str, Any]:
 
 def write_json(path: Path, document: object) -> None:
     """Write a dataclass or plain values as JSON, atomically; folders are made as needed."""
+    write_bytes(path, as_json(document))
+
+
+def as_json(document: object) -> bytes:
+    """Return a dataclass or plain values as the JSON of a file."""
     plain = asdict(document) if hasattr(document, "__dataclass_fields__") else document  # type: ignore[call-overload]
     # NaN is no JSON: a number that is none must fail here, not in a reader.
-    write_bytes(path, (json.dumps(plain, indent=2, allow_nan=False) + "\n").encode())
+    return (json.dumps(plain, indent=2, allow_nan=False) + "\n").encode()
 
 
 @contextmanager
@@ -183,19 +188,29 @@ def storing(path: Path) -> Iterator[None]:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write the file so that a reader sees the old content or the new, never a part; raises StorageError."""
-    with storing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, hidden = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                os.fchmod(file.fileno(), 0o644)
-            Path(hidden).replace(path)
-        except BaseException:
-            Path(hidden).unlink(missing_ok=True)
-            raise
+    write_files({path: content})
+
+
+def write_files(files: Mapping[Path, bytes]) -> None:
+    """Write files as `write_bytes` does, all or none: each is on the disk before the first is renamed into place."""
+    hidden: dict[Path, Path] = {}
+    try:
+        for path, content in files.items():
+            with storing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+                hidden[path] = Path(name)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    os.fchmod(file.fileno(), 0o644)
+        for path, written in hidden.items():
+            with storing(path):
+                written.replace(path)
+    finally:
+        for written in hidden.values():
+            written.unlink(missing_ok=True)
 
 
 def sha256(path: Path) -> str:

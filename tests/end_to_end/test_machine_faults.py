@@ -1,7 +1,9 @@
 """A disk is full, memory is used up, files change, a port is taken: what was accepted is kept, predictions go on."""
 
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,13 @@ from tests.faults import (
     traffic,
     until,
 )
+from tests.images import grey_png
 from tests.odd_archive import FILE, make_odd_store
-from tests.stack import gateway_of_workers
+from tests.stack import Trained, gateway_of_workers
+from training.archive.signatures import new_key, signer
 
 MEBIBYTE = 2**20
+MODEL = "synthetic"
 ALONE = {
     "TORCHGATE_WORKERS_PER_VERSION": "1",
     "TORCHGATE_MODEL_STORE_POLICY": "all",
@@ -67,6 +72,49 @@ def test_the_disk_where_archives_are_unpacked_is_full(tmp_path: Path) -> None:
             assert {predict(gateway).json()["version"] for _ in range(20)} == {"1.0"}
         with recovery("room on the disk of archives"):
             until(lambda: predict(gateway, version="1.1").status_code == 200, gateway)
+
+
+def test_the_disk_of_the_model_store_is_full(trained: Trained, tmp_path: Path) -> None:
+    key, disk = tmp_path / "key", tmp_path / "disk"
+    disk.mkdir()
+    new_key(key)
+    options = {"TORCHGATE_TRUSTED_KEYS_DIR": str(tmp_path), "TORCHGATE_DATABASE_URL": f"sqlite:///{tmp_path}/state.db"}
+    gateway = gateway_of_workers(disk, **ALONE, **options)
+    mount_for(gateway, f"-t tmpfs -o size=32m none {disk}")
+    signs = signer(key, 1.0)
+    assert signs is not None
+    with gateway:
+        store = seen_by(gateway, disk)
+        shutil.copytree(trained.store, store, dirs_exist_ok=True)
+        signing = ("--model-store", str(store), "--signing-key-file", str(key))
+        signs.sign(store / "manifest.json")
+        gateway.until_every_version_is_ready()
+        released = contents(store)
+        publish = ("archive", "--run", str(trained.run), "--name", MODEL, *signing)
+        with full(store) as filler:
+            for num_free in (0, 3 * MEBIBYTE):  # before the first archive, and in the middle of them
+                os.truncate(filler, filler.stat().st_size - num_free)
+                said = training(*publish, status=2)
+                assert "No space left on device. It is as it was before: make room there, then run this again" in said
+                assert (said.count("\n"), str(store) in said) == (1, True)
+                assert contents(store) == released
+            assert {predict(gateway, grey_png()).json()["version"] for _ in range(20)} == {"1.0"}
+        training(*publish)
+        with recovery("room on the disk of the model store"):
+            until(lambda: predict(gateway, grey_png(), version="1.1").status_code == 200, gateway)
+
+
+def training(*arguments: str, status: int = 0) -> str:
+    """Run a verb of training as a user does; return what it says on standard error."""
+    command = [sys.executable, "-m", "training", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stderr
+
+
+def contents(store: Path) -> dict[str, bytes]:
+    """Return the files of a model store."""
+    return {path.name: path.read_bytes() for path in store.iterdir() if path.name not in {"filler", ".lock"}}
 
 
 def test_a_worker_is_out_of_memory(tmp_path: Path) -> None:

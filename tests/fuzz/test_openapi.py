@@ -50,7 +50,8 @@ def ask(gateway: GatewayProcess, calls: Path, *options: str, num_examples: int) 
         timeout=SOAK_SECONDS + 200,
         check=False,
     )
-    assert ended.returncode == 0, ended.stdout[-20_000:] + ended.stderr[-2000:] + gateway.log[-2000:]
+    found = "\n".join(line[:2000] for line in ended.stdout.splitlines())
+    assert ended.returncode == 0, found[-20_000:] + ended.stderr[-2000:] + gateway.log[-2000:]
     assert '"level": "error"' not in gateway.log.lower()
     counts = collections.Counter(line.rpartition(" ")[0] for line in calls.read_text().splitlines())
     if COUNTS is not None:

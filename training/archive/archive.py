@@ -1,12 +1,16 @@
 """The verb that packs the graphs for TorchServe and puts them into the model store."""
 
 import ast
+import errno
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +22,7 @@ from training.archive.manifest import (
     read_manifest,
     taken_releases,
     write_manifest,
+    writing,
 )
 from training.archive.signatures import signer
 from training.artifacts import Run, Variant, sha256, write_json
@@ -44,13 +49,15 @@ def archive(run: Run, model: str, config: ArchiveConfig) -> list[Entry]:
         for abandoned in store.glob(f"{HIDDEN}*"):
             shutil.rmtree(abandoned)
         release = free_release(model, config)
-        with tempfile.TemporaryDirectory(prefix=HIDDEN, dir=store) as hidden:
-            packed = {
-                variant: _pack(run, variant, model=model, release=release, config=config, folder=Path(hidden))
-                for variant in exported_variants(run)
-            }
-            entries = [_place(packed[variant], store, model, release, variant) for variant in packed]
-        write_manifest(store, [*read_manifest(store), *entries], signs)
+        entries: list[Entry] = []
+        with writing(store), _unlisted_removed(store, entries):
+            with tempfile.TemporaryDirectory(prefix=HIDDEN, dir=store) as hidden:
+                packed = {
+                    variant: _pack(run, variant, model=model, release=release, config=config, folder=Path(hidden))
+                    for variant in exported_variants(run)
+                }
+                entries.extend(_place(made, store, model, release, variant) for variant, made in packed.items())
+            write_manifest(store, [*read_manifest(store), *entries], signs)
     write_json(run.archives, {"model_store": str(store.resolve()), "archives": [vars(entry) for entry in entries]})
     for entry in entries:
         print(f"{store / entry.file} ({entry.size_bytes / 1e6:.2f} MB)")
@@ -104,6 +111,19 @@ def handler_files(handler: Path) -> list[Path]:
     return files
 
 
+@contextmanager
+def _unlisted_removed(store: Path, entries: Sequence[Entry]) -> Iterator[None]:
+    """If what runs inside fails, remove the archives that it placed and did not list: they would take up a release."""
+    try:
+        yield
+    except BaseException:
+        listed = {entry.file for entry in read_manifest(store)}
+        for entry in entries:
+            if entry.file not in listed:
+                (store / entry.file).unlink(missing_ok=True)
+        raise
+
+
 def _pack(run: Run, variant: Variant, *, model: str, release: str, config: ArchiveConfig, folder: Path) -> Path:
     """Run torch-model-archiver in a folder of its own and return the archive that it made there."""
     contract = build_contract(run, variant, model=model, release=release, archive=config)
@@ -123,9 +143,9 @@ def _pack(run: Run, variant: Variant, *, model: str, release: str, config: Archi
     command += ["--model-name", model, "--version", version_of(release, variant), "--runtime", "python"]
     command += ["--serialized-file", graph.name, "--handler", handler.name]
     command += ["--extra-files", ",".join(["contract.json", *modules[1:]])]
-    command += ["--export-path", str(outcome.resolve())]
+    command += ["--export-path", str(outcome.absolute())]
     # It stages in TMPDIR/<model name> and wipes that first: two of them must not share the folder.
-    environment = {"TMPDIR": str(temporary.resolve())}
+    environment = {"TMPDIR": str(temporary.absolute())}
     try:
         subprocess.run(
             command,
@@ -138,6 +158,8 @@ def _pack(run: Run, variant: Variant, *, model: str, release: str, config: Archi
             text=True,
         )
     except subprocess.CalledProcessError as error:
+        if shutil.disk_usage(folder).free < graph.stat().st_size:  # whatever the archiver makes of it
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise ArchiveError(f"torch-model-archiver failed for {model} {release}: {error.stdout.strip()}") from error
     except subprocess.TimeoutExpired as error:
         raise ArchiveError(f"torch-model-archiver took longer than {ARCHIVER_TIMEOUT_SECONDS} s") from error

@@ -1,5 +1,6 @@
 """The model store's list of archives, and which release is free."""
 
+import errno
 import fcntl
 import json
 import re
@@ -9,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from training.archive.signatures import Signer, signature_path
-from training.artifacts import Variant, write_json
-from training.errors import ArchiveError
+from training.artifacts import Variant, as_json, write_files
+from training.errors import ArchiveError, StorageError
 
 SCHEMA_VERSION = 1
 
@@ -35,13 +36,24 @@ def manifest_path(store: Path) -> Path:
 
 
 @contextmanager
+def writing(store: Path) -> Iterator[None]:
+    """Write into the store inside; raises ArchiveError, with the next step, if that does not work."""
+    try:
+        yield
+    except (OSError, StorageError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        assert isinstance(cause, OSError)
+        step = "make room there" if cause.errno in (errno.ENOSPC, errno.EDQUOT) else "let this user write there"
+        told = f"the model store {store} cannot be written: {cause.strerror}"
+        raise ArchiveError(f"{told}. It is as it was before: {step}, then run this again") from error
+
+
+@contextmanager
 def locked(store: Path) -> Iterator[None]:
     """Hold the store, made if it is missing, against other trainers; the lock dies with its process."""
-    try:
+    with writing(store):
         store.mkdir(parents=True, exist_ok=True)
         lock = (store / ".lock").open("w")
-    except OSError as error:
-        raise ArchiveError(f"the model store {store} cannot be written: {error.strerror}") from error
     with lock:
         # Bounded by the other holder's work: it runs the archiver once for each variant, and that has a time limit.
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -65,12 +77,14 @@ def read_manifest(store: Path) -> list[Entry]:
 
 
 def write_manifest(store: Path, entries: list[Entry], signer: Signer | None = None) -> None:
-    """Replace the list, atomically, then its signature; without a signer, say so where the store was signed."""
+    """Replace the list and its signature, both or none; without a signer, say so where the store was signed."""
     path = manifest_path(store)
-    write_json(path, {"schema_version": SCHEMA_VERSION, "archives": [asdict(entry) for entry in entries]})
+    content = as_json({"schema_version": SCHEMA_VERSION, "archives": [asdict(entry) for entry in entries]})
+    files = {path: content}
     if signer is not None:
-        signer.sign(path)
-    elif signature_path(path).exists():
+        files[signature_path(path)] = signer.signature(path, content)
+    write_files(files)
+    if signer is None and signature_path(path).exists():
         print(f"{path} is not signed anew: run `python -m training sign` where the key is")
 
 

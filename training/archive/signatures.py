@@ -36,10 +36,13 @@ class Signer:
 
     def sign(self, manifest: Path) -> None:
         """Write the signature of a manifest beside it."""
-        path = signature_path(manifest)
-        counter = max(_counter(path) + 1, int(time.time()))
+        write_bytes(signature_path(manifest), self.signature(manifest, manifest.read_bytes()))
+
+    def signature(self, manifest: Path, content: bytes) -> bytes:
+        """Return the signature of what a manifest shall hold; its counter is above that of the present one."""
+        counter = max(_counter(signature_path(manifest)) + 1, int(time.time()))
         expires = (datetime.now(UTC) + timedelta(days=self.days)).isoformat(timespec="seconds")
-        key_id, sha256 = key_id_of(self.key.public_key()), hashlib.sha256(manifest.read_bytes()).hexdigest()
+        key_id, sha256 = key_id_of(self.key.public_key()), hashlib.sha256(content).hexdigest()
         document = {
             "schema_version": SCHEMA_VERSION,
             "key_id": key_id,
@@ -47,7 +50,7 @@ class Signer:
             "expires": expires,
             "signature": base64.b64encode(self.key.sign(statement(key_id, counter, expires, sha256))).decode(),
         }
-        write_bytes(path, f"{json.dumps(document, indent=1)}\n".encode())
+        return f"{json.dumps(document, indent=1)}\n".encode()
 
 
 def signer(key_file: Path | None, days: float) -> Signer | None:

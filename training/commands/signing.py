@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from training.archive.manifest import locked, manifest_path, read_manifest, write_manifest
+from training.archive.manifest import locked, manifest_path, read_manifest, write_manifest, writing
 from training.archive.signatures import key_id_of, new_key, public_pem, read_key, signature_path, signer
 from training.commands.arguments import parse
 from training.errors import ArchiveError, SettingError
@@ -45,7 +45,7 @@ def run_sign(args: Sequence[str], where: ArchiveConfig) -> None:
     store, path = options.model_store, manifest_path(options.model_store)
     if not path.exists():
         raise ArchiveError(f"there is no {path} to sign")
-    with locked(store):
+    with locked(store), writing(store):
         entries = read_manifest(store)
         if unknown := set(options.revoke) - {entry.file for entry in entries}:
             listed = ", ".join(entry.file for entry in entries) or "nothing"

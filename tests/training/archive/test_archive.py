@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -18,12 +19,13 @@ from service.persistence.archives.manifest import read_catalog
 from service.persistence.archives.trust import SignedManifest
 from service.persistence.database import Database
 from training.archive.archive import archive, check_archive
-from training.archive.manifest import next_release, read_manifest, taken_releases
-from training.archive.signatures import new_key
+from training.archive.manifest import next_release, read_manifest, taken_releases, write_manifest
+from training.archive.signatures import Signer, new_key, signer
 from training.artifacts import Run
 from training.errors import ArchiveError, SettingError, VersionExistsError
 from training.options.config import ArchiveConfig
 
+MEBIBYTE = 2**20
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -54,6 +56,45 @@ def test_all_variants_are_packed_for_torchserve(exported: Run, archives: Archive
         assert (model["modelName"], model["modelVersion"]) == ("toy", entry.version)
         assert (model["serializedFile"], model["handler"]) == ("model.pt", "some_handler.py")
         assert (contract["model"], contract["version"], contract["variant"]) == ("toy", entry.version, entry.variant)
+
+
+def test_a_release_whose_manifest_cannot_be_written_is_taken_back(
+    exported: Run, archives: ArchiveConfig, tmp_path: Path
+) -> None:
+    store, key = archives.model_store, tmp_path / "key"
+    new_key(key)
+    (first, *_) = archive(exported, "toy", replace(archives, signing_key_file=key))
+    older = [replace(first, version=f"0.{n}", release=f"0.{n}") for n in range(20_000)]
+    write_manifest(store, [first, *older], signer(key, 1.0))
+    before = {path.name: path.read_bytes() for path in store.iterdir()}
+    assert len(before["manifest.json"]) > 2 * MEBIBYTE > max(len(each) for each in content(store).values())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * MEBIBYTE, limits[1]))
+    try:
+        with pytest.raises(ArchiveError, match=r"cannot be written: File too large\. It is as it was before"):
+            archive(exported, "toy", replace(archives, signing_key_file=key))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name: path.read_bytes() for path in store.iterdir()} == before
+    assert next_release(taken_releases(store, "toy")) == "1.1"
+
+
+def test_a_manifest_without_room_for_its_signature_stays_as_it_was(
+    exported: Run, archives: ArchiveConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, key = archives.model_store, tmp_path / "key"
+    new_key(key)
+    archive(exported, "toy", replace(archives, signing_key_file=key))
+    before = {path.name: path.read_bytes() for path in store.iterdir()}
+    monkeypatch.setattr(Signer, "signature", lambda *_: b"x" * (2 * MEBIBYTE))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * MEBIBYTE - 1, limits[1]))
+    try:
+        with pytest.raises(ArchiveError, match="File too large"):
+            archive(exported, "toy", replace(archives, signing_key_file=key))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name: path.read_bytes() for path in store.iterdir()} == before
 
 
 def test_the_manifest_is_signed_with_a_key_that_the_gateway_checks_it_by(
