@@ -1,6 +1,7 @@
 """The one fake of the seam: a backend whose images say what their answer is, and a control over it.
 
-An image `class:3` is of class 3 with certainty; `reject:CODE` is an item error; `poison` fails its whole batch.
+An image `class:3` is of class 3 with certainty, `unknown:9` of one that no model here has; `reject:CODE` is an item
+error; `poison` fails its whole batch.
 `hold()` makes batches wait.
 """
 
@@ -129,6 +130,8 @@ class FakeBackend:
 
 def _result(item: bytes, options: BatchOptions, shift: int) -> ItemResult:
     kind, _, value = item.partition(b":")
+    if kind == b"unknown":
+        return Ranking([(int(value), 1.0)])
     if kind == b"reject":
         return ItemError(value.decode(), f"rejected as {value.decode()}")
     index = (int(value) + shift) % NUM_CLASSES

@@ -20,9 +20,9 @@ from service.batching.latency_model import LatencyModel
 from service.batching.profile_request import ProfileRequest
 from service.batching.queue import BatchLimits, ItemQueue
 from service.batching.request import Batch, InferenceRequest
-from service.domain.backend import Backend, BatchAnswer, BatchOptions, Target
+from service.domain.backend import MOST_CLASSES, Backend, BatchAnswer, BatchOptions, Target
 from service.errors.admin import ProfileActive
-from service.errors.gateway import BackendError, BackendFailed, CircuitOpen, Draining, GatewayError, InternalError
+from service.errors.gateway import BackendError, CircuitOpen, Draining, GatewayError, InternalError
 from service.telemetry.version_metrics import BatcherGauges, VersionMetrics
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Batcher:
     ) -> None:
         self.target = target
         self.num_calls = 0  # requests admitted
+        self.num_classes = MOST_CLASSES  # of the model, once its contract is known
         self._backend = backend
         self._timeout_seconds = limits.backend_timeout_ms / 1000
         self._metrics = metrics
@@ -223,8 +224,7 @@ class Batcher:
         payloads = [item.payload for item in batch.items]
         predict = self._backend.predict if self._profile is None else self._profile.predict
         answer = await predict(self.target, payloads, options, self._timeout_seconds)
-        if len(answer.results) != len(payloads):
-            raise BackendFailed(f"{len(answer.results)} results for a batch of {len(payloads)}")
+        batch.check(answer, self.num_classes)
         return answer
 
     def _learn(self, batch: Batch, answer: BatchAnswer, seconds: float) -> None:

@@ -8,9 +8,9 @@ from itertools import count
 from typing import Literal
 
 from service.batching.batch_trace import BatchTrace, Wait
-from service.domain.backend import BatchAnswer, BatchOptions, ItemError, ItemResult, Priority, Target
+from service.domain.backend import BatchAnswer, BatchOptions, ItemError, ItemResult, Priority, Ranking, Target
 from service.domain.caller import GATEWAY, Caller
-from service.errors.gateway import DeadlineExceeded, GatewayError
+from service.errors.gateway import BackendFailed, DeadlineExceeded, GatewayError
 from service.telemetry.metric_labels import CloseReason
 from service.telemetry.tracing import OpenSpan
 
@@ -180,6 +180,16 @@ class Batch:
             return BatchOptions(top_k, is_large=self.is_large)
         self.trace = BatchTrace(target, list(waits.values()), len(self.items), now)
         return BatchOptions(top_k, headers=self.trace.span.headers(), is_large=self.is_large)
+
+    def check(self, answer: BatchAnswer, num_classes: int) -> None:
+        """Raise BackendFailed for an answer with a result too many or too few, or a class that the model lacks."""
+        if len(answer.results) != len(self.items):
+            raise BackendFailed(f"{len(answer.results)} results for a batch of {len(self.items)}")
+        for result in answer.results:
+            if isinstance(result, Ranking):
+                for index, _ in result.top_k:
+                    if index >= num_classes:
+                        raise BackendFailed(f"class {index} of a model that has {num_classes}")
 
     def deliver(self, answer: BatchAnswer, seconds: float) -> None:
         """Give the items their results, after a round trip of `seconds`."""

@@ -9,9 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
+from service.config.environment import read_file
+
 Scope = Literal["predict", "read", "change"]
 LEAST_CHARACTERS = 8  # of a token or key
 MOST_SHARE = 100
+MOST_BYTES = 1024 * 1024
 MOST_CLIENTS = 200  # each is a value of metrics' labels
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 RESERVED = frozenset({"admin", "anybody", "gateway"})
@@ -59,12 +62,14 @@ class ClientsInvalid(ValueError):
 def read_clients(path: Path) -> Mapping[str, ClientEntry]:
     """Return the clients of a file by their names; raises ClientsInvalid."""
     try:
-        entries = _ENTRIES.validate_python(tomllib.loads(path.read_text()))
+        entries = _ENTRIES.validate_python(tomllib.loads(read_file(path, MOST_BYTES).decode()))
     except OSError as error:
         raise ClientsInvalid(f"{path}: {error.strerror}") from error
     except ValidationError as error:
         faults = [f"{'.'.join(str(step) for step in fault['loc'])}: {fault['msg']}" for fault in error.errors()]
         raise ClientsInvalid(f"{path}: {'; '.join(faults)}") from None  # the cause shows keys
+    except RecursionError:
+        raise ClientsInvalid(f"{path}: it is nested too deeply") from None
     except ValueError as error:  # no TOML, or no text
         raise ClientsInvalid(f"{path}: it is no TOML: {error}") from None
     if not 1 <= len(entries) <= MOST_CLIENTS:

@@ -1,7 +1,9 @@
 """What the settings presuppose: variables' names, files, folders, programs and packages that must be there."""
 
+import errno
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
@@ -10,11 +12,28 @@ from typing import Any
 from urllib.parse import urlsplit
 
 PREFIX = "TORCHGATE_"
+MOST_KEY_BYTES = 16 * 1024  # of a public key in PEM
 
 
 def env_name(field: str) -> str:
     """Return the environment variable that sets `field`."""
     return PREFIX + field.upper()
+
+
+def read_file(path: Path, most_bytes: int) -> bytes:
+    """Return what a regular file holds; OSError for a larger one, and for a pipe or a device, which might never end."""
+    # Without waiting for whoever would write into a pipe.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if status.st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"it is larger than {most_bytes} bytes", str(path))
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(status.st_size)  # to ask for more would allocate it
+    finally:
+        os.close(descriptor)
 
 
 def with_secrets(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -44,7 +63,7 @@ def require_trusted_keys(folder: Path) -> None:
     try:
         keys = [path for path in folder.iterdir() if path.suffix == ".pub"]
         for path in keys:
-            path.read_bytes()
+            read_file(path, MOST_KEY_BYTES)
     except OSError as error:
         raise ValueError(f"{given}: {error.filename}: {error.strerror}") from error
     if not keys:

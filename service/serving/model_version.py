@@ -206,6 +206,7 @@ class ModelVersion:
     def open(self, contract: Contract, quality: DriftMonitor) -> None:
         """Use the archive's contract."""
         self.contract, self.quality = contract, quality
+        self.batcher.num_classes = len(contract.classes)
         self.batcher.observe_answers(quality.take)
 
     def observe(self, status: VersionStatus) -> None:

@@ -1,11 +1,11 @@
 """Reads the manifest of the model store."""
 
-import os
 import re
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
+from service.config.environment import read_file
 from service.domain.archive import Archive, Catalog, StoreError
 from service.domain.names import name_fault
 from service.persistence.archives.trust import Trust
@@ -29,16 +29,11 @@ def read_catalog(store: Path, trust: Trust) -> Catalog:
     """
     path = store / MANIFEST
     try:
-        with path.open("rb") as file:
-            # Its size first: to ask for so many bytes would allocate them all.
-            num_bytes = os.fstat(file.fileno()).st_size
-            written = file.read(num_bytes) if num_bytes <= MOST_BYTES else None
+        written = read_file(path, MOST_BYTES)
     except FileNotFoundError:
         return Catalog(())
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
-    if written is None:
-        raise StoreError(f"{path} is larger than {MOST_BYTES} bytes")
     trust.check(store, written)
     try:
         manifest = _Manifest.model_validate_json(written)

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
+from service.config.environment import read_file
 from service.domain.archive import StoreError, TrustError
 
 SIGNATURE = "manifest.json.sig"
@@ -54,7 +55,7 @@ def read_keys(folder: Path) -> Keys:
             key = _public_key(path)
             keys[key_id_of(key)] = key
     except OSError as error:
-        raise StoreError(f"the trusted keys in {folder} cannot be read: {error.strerror}") from error
+        raise StoreError(f"the trusted keys in {folder} cannot be read: {error.filename}: {error.strerror}") from error
     return keys
 
 
@@ -71,8 +72,7 @@ def verified(store: Path, manifest: bytes, keys: Keys, folder: Path) -> Signed:
     """
     path = store / SIGNATURE
     try:
-        with path.open("rb") as file:
-            written = file.read(MOST_BYTES)
+        written = read_file(path, MOST_BYTES)
     except FileNotFoundError as error:
         raise TrustError("unsigned", f"{path} is missing: {RENEW}") from error
     except OSError as error:
@@ -104,8 +104,7 @@ def statement(key_id: str, counter: int, expires: str, sha256: str) -> bytes:
 
 def _public_key(path: Path) -> Ed25519PublicKey:
     try:
-        with path.open("rb") as file:
-            key = load_pem_public_key(file.read(MOST_BYTES))
+        key = load_pem_public_key(read_file(path, MOST_BYTES))
     except (ValueError, UnsupportedAlgorithm) as error:
         raise StoreError(f"{path} is not a public key in PEM: remove it, or put an Ed25519 key there") from error
     if not isinstance(key, Ed25519PublicKey):

@@ -92,12 +92,13 @@ async def test_a_short_deadline_gets_a_short_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 3, 6])
-async def test_a_poisoned_image_fails_alone(tmp_path: Path, place: int) -> None:
+@pytest.mark.parametrize("image", [b"poison", b"unknown:4"])
+async def test_a_poisoned_image_fails_alone(tmp_path: Path, image: bytes, place: int) -> None:
     images = [b"class:1"] * 7
-    images[place] = b"poison"
+    images[place] = image
     async with running_gateway(tmp_path) as rig:
         answer = await rig.client.post("/predict", files=[("file", image) for image in images])
-        alone = await rig.predict(b"poison")
+        alone = await rig.predict(image)
         assert (alone.status_code, alone.json()["code"]) == (503, "backend_failed")
         assert (await rig.predict(b"class:2")).status_code == 200
     assert answer.status_code == 200

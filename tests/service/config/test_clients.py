@@ -1,5 +1,6 @@
 """The file of named clients."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def test_a_client_has_keys_scopes_a_share_and_a_quota(tmp_path: Path) -> None:
         ('["My App"]\nkeys = ["secret-key"]', "'My App'"),
         ('[app\nkeys = ["secret-key"]', "no TOML"),
         ("app = 7", "app"),
+        (f"app = {'[' * 10_000}", "nested too deeply"),
         ("\n".join(f'[c{n}]\nkeys = ["secret-key-{n}"]' for n in range(201)), "201 clients"),
     ],
 )
@@ -61,6 +63,16 @@ def test_what_is_wrong_is_named_and_no_key_is_shown(tmp_path: Path, text: str, n
     assert named in str(caught.value)
     assert str(path) in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_a_pipe_and_an_endless_file_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ClientsInvalid, match="pipe: it is not a regular file"):
+        read_clients(tmp_path / "pipe")
+    (tmp_path / "endless").touch()
+    os.truncate(tmp_path / "endless", 2**40)
+    with pytest.raises(ClientsInvalid, match="endless: it is larger than"):
+        read_clients(tmp_path / "endless")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
