@@ -1,9 +1,12 @@
 """The running gateway, as the one that replaces it sees it."""
 
+import contextlib
+import errno
 import json
 import os
 import socket
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,6 +22,8 @@ from service.process.meeting_place import (
     peer_of,
 )
 
+LONGEST_TOLD = 300  # of what it says, in an error
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 ANSWER_SECONDS = 10.0  # an old gateway under load answers late
 
 
@@ -65,17 +70,20 @@ class OldGateway:
 
     def status(self) -> Status:
         """Return what it says of itself."""
-        document, _ = self._ask(STATUS)
-        return Status(document["pid"], document["release"], frozenset(document["ready"]))
+        document, sockets = self._ask(STATUS)
+        with _understood():
+            _close(sockets)
+            return Status(int(document["pid"]), str(document["release"]), frozenset(map(str, document["ready"])))
 
     def take(self) -> Sequence[ListeningSocket]:
         """Return its listening sockets, on which both gateways take connections from now on."""
         document, sockets = self._ask(TAKE)
-        return [ListeningSocket(name, each) for name, each in zip(document["names"], sockets, strict=True)]
+        with _understood(sockets):
+            return [ListeningSocket(str(name), each) for name, each in zip(document["names"], sockets, strict=True)]
 
     def relieve(self) -> None:
         """Have it stop listening, drain and exit: this gateway serves."""
-        self._ask(SERVING)
+        _close(self._ask(SERVING)[1])
 
     def close(self) -> None:
         """Part from it."""
@@ -87,12 +95,44 @@ class OldGateway:
             answer, descriptors, _, _ = socket.recv_fds(self._connection, MOST_BYTES, MOST_SOCKETS)
         except OSError as error:
             raise OldGatewayGone(f"the running gateway does not answer: {error}") from error
-        sockets = [socket.socket(fileno=each) for each in descriptors]
-        for each in sockets:
-            each.set_inheritable(False)
-        if not answer:
-            raise OldGatewayGone("the running gateway has ended")
-        document: dict[str, Any] = json.loads(answer)
-        if "refused" in document:
-            raise HandoverFailed(document["refused"])
+        sockets: list[socket.socket] = []
+        with _understood(sockets):
+            sockets += _opened(descriptors)
+            if not answer:
+                raise OldGatewayGone("the running gateway has ended")
+            document: dict[str, Any] = json.loads(answer)
+            if "refused" in document:
+                raise HandoverFailed(str(document["refused"])[:LONGEST_TOLD])
+            document.items()  # of an object; anything else has none
         return document, sockets
+
+
+def _close(sockets: Iterable[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
+
+
+def _opened(descriptors: Sequence[int]) -> Sequence[socket.socket]:
+    """Return the sockets behind descriptors that were sent; OSError, and none is open, if one of them is none."""
+    with contextlib.ExitStack() as failed:
+        for each in descriptors:
+            failed.callback(os.close, each)
+        for each in descriptors:
+            os.set_inheritable(each, False)
+            if not stat.S_ISSOCK(os.fstat(each).st_mode):
+                raise OSError(errno.ENOTSOCK, "what it sent is no socket")
+        failed.pop_all()
+    return [socket.socket(fileno=each) for each in descriptors]
+
+
+@contextlib.contextmanager
+def _understood(sockets: Iterable[socket.socket] = ()) -> Iterator[None]:
+    """Raise HandoverFailed for an answer of another form; on any failure, close what came with it."""
+    try:
+        yield
+    except BaseException as error:
+        _close(sockets)
+        if isinstance(error, UNREADABLE):
+            told = repr(error)[:LONGEST_TOLD]
+            raise HandoverFailed(f"the running gateway's answer is none of this release: {told}") from error
+        raise

@@ -14,6 +14,7 @@ from service.process.listening import PUBLIC, CannotListen, ListeningSocket
 logger = logging.getLogger(__name__)
 
 FIRST_DESCRIPTOR = 3
+LONGEST_NUMBER = 18  # digits that fit into 64 bits
 
 
 def inherited_sockets(environ: MutableMapping[str, str], names: Sequence[str]) -> Sequence[ListeningSocket]:
@@ -24,6 +25,8 @@ def inherited_sockets(environ: MutableMapping[str, str], names: Sequence[str]) -
     count, pid, given = (environ.pop(f"LISTEN_{name}", "") for name in ("FDS", "PID", "FDNAMES"))
     if pid != str(os.getpid()) or not count.isdecimal():
         return ()  # none, or meant for another process
+    if len(count) > LONGEST_NUMBER:
+        raise CannotListen(f"systemd's LISTEN_FDS is {count[:LONGEST_NUMBER]}...: no process has so many sockets")
     numbers = range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count))
     called = [PUBLIC] if len(numbers) == 1 else given.split(":")
     if sorted(called) != sorted({*called} & {*names}) or len(called) != len(numbers):
@@ -52,7 +55,7 @@ class Supervisor:
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         self._address = environ.pop("NOTIFY_SOCKET", "")
         usec, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
-        is_meant = usec.isdecimal() and pid in {"", str(os.getpid())}
+        is_meant = usec.isdecimal() and len(usec) <= LONGEST_NUMBER and pid in {"", str(os.getpid())}
         self.watchdog_seconds = int(usec) / 1e6 if is_meant and self._address else 0.0
 
     def lives(self) -> None:
