@@ -96,8 +96,6 @@ fmt: setup ## put the code into the house format
 # Tests that wait for others' work, or train something tiny, run two files at a time.
 TWO_AT_A_TIME := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 2 --dist loadfile
 NEED_QUIET := $(addprefix tests/end_to_end/test_,backends.py chaos.py restarts.py serve.py workers.py)
-NEED_NO_QUIET := tests/system/test_aoti.py tests/system/test_cpp.py tests/system/test_packet_loss.py \
-  tests/system/test_rules.py tests/training
 
 # First what needs the machine to itself.
 test: lint ## linters, types and every test that PyPI can equip, a real TorchServe included
@@ -112,8 +110,7 @@ system-packages: ## Debian packages that test-system and bench need (uses sudo u
 	  g++ cmake make libpng-dev libjpeg-dev nlohmann-json3-dev
 
 test-system: setup ## the tests that need system packages; fails, saying what is missing, without them
-	$(BIN)/pytest -m system $(addprefix --ignore ,$(NEED_NO_QUIET))
-	$(TWO_AT_A_TIME) -m system $(NEED_NO_QUIET)
+	$(TWO_AT_A_TIME) -m system
 
 cpp: setup ## build/cpp/classify, a program that answers an image by a .pt file, without Python; needs make system-packages
 	cmake -S deploy/cpp -B build/cpp -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"

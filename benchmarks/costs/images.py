@@ -19,6 +19,7 @@ from benchmarks.environment.folders import PYTHON, ROOT
 
 SIDE = 5000  # 25 megapixels: what a contract allows that says nothing else
 MOST_BYTES = 1_000_000  # of a file: larger ones are made anew, worse
+START_OF_SCAN, FREE_SCANS = b"\xff\xda", 20
 QUALITIES = (60, 30, 10, 1)
 CONTRACT = {"input": {"channels": 3, "height": 224, "width": 224}, "preprocessing": {"background": [0, 0, 0]}}
 PROGRAM = """
@@ -91,6 +92,13 @@ def _rates(mode: str) -> Callable[[int, int], bytes]:
     return _smooth(mode, "JPEG2000", quality_mode="rates", quality_layers=[100], irreversible=True)
 
 
+def _rescanned(width: int, height: int) -> bytes:
+    """Make a progressive JPEG whose last scan comes again, up to as many as a plain image may have."""
+    content = _smooth("RGB", "JPEG", progressive=True, subsampling=0)(width, height)
+    scan = content[content.rindex(START_OF_SCAN) : -2]
+    return content[:-2] + scan * (FREE_SCANS - content.count(START_OF_SCAN)) + content[-2:]
+
+
 def _turned(
     make: Callable[..., Callable[[int, int], bytes]], *kind: str, **options: Any
 ) -> Callable[[int, int], bytes]:
@@ -117,6 +125,7 @@ KINDS: dict[str, tuple[float, Callable[[int, int], bytes]]] = {
     "JPEG": (1, _smooth("RGB", "JPEG")),
     "JPEG, progressive": (1, _smooth("RGB", "JPEG", progressive=True, subsampling=0)),
     "JPEG, progressive, turned": (1, _turned(_smooth, "RGB", "JPEG", progressive=True, subsampling=0)),
+    "JPEG, 20 scans": (1, _rescanned),
     "JPEG, progressive CMYK": (1 / 2, _smooth("CMYK", "JPEG", progressive=True, subsampling=0)),
     "GIF": (1, _flat("P", "GIF")),
     "TIFF, LZW": (1, _flat("RGB", "TIFF", compression="tiff_lzw")),

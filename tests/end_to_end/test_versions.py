@@ -31,8 +31,8 @@ from tests.torchserve_process import ROOT, TorchServeProcess
 
 NUM_CLIENTS = 32
 STEPS = (1, 10, 50, 90, 100)
-STEP_SECONDS = 5.0
-NUM_KILLS = 10
+STEP_SECONDS = 2.0
+NUM_KILLS = 5
 HEADERS = {"Content-Type": "image/png"}
 
 

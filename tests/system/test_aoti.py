@@ -26,7 +26,7 @@ from training.export.export import exported_variants
 from training.export.graph_file import load_compiled
 from training.int8.quantize import load_variant
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]  # to compile it takes minutes beside other work
 
 VERSION = "1.0-aoti"
 
@@ -35,7 +35,7 @@ VERSION = "1.0-aoti"
 def with_package(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The synthetic preset, with a package."""
     tool("g++")
-    return train(tmp_path_factory.mktemp("aoti"), "--aoti")
+    return train(tmp_path_factory.mktemp("aoti"), "--aoti", timeout_seconds=500)
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.stack import Trained
 from tests.training.runs import NewRun
 from training.artifacts import Run, write_json
 from training.data.prepare import prepare
-from training.engine.train import train
-from training.evaluation.evaluate import evaluate
-from training.export.export import export
-from training.int8.quantize import quantize
 from training.options.config import ArchiveConfig, Config
 from training.options.presets import build_config
 
@@ -61,15 +58,8 @@ def new_run(prepared: Run, tmp_path_factory: pytest.TempPathFactory) -> NewRun:
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Run:
-    run = Run(tmp_path_factory.mktemp("exported"))
-    write_json(run.config, config)
-    prepare(run, config.data)
-    train(run, config.train)
-    evaluate(run)
-    quantize(run, config.quantize)
-    export(run, config.export)
-    return run
+def exported(trained: Trained) -> Run:
+    return Run(trained.run)
 
 
 @pytest.fixture

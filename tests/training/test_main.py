@@ -32,7 +32,11 @@ def training(*args: str | Path, **environment: str) -> subprocess.CompletedProce
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [("trace", ["--onnx"]), ("script", []), ("mixed", ["--model", "resnet20-early-exit", "--learning-rate", "0.1"])],
+    [
+        ("trace", ["--onnx"]),
+        pytest.param("script", [], marks=pytest.mark.soak),
+        ("mixed", ["--model", "resnet20-early-exit", "--learning-rate", "0.1"]),
+    ],
 )
 def test_pipeline_goes_the_whole_way(tmp_path: Path, handler: Path, method: str, options: list[str]) -> None:
     store = tmp_path / "store"

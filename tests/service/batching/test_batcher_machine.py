@@ -324,4 +324,4 @@ class BatcherMachine(RuleBasedStateMachine):
 
 
 TestBatcher = BatcherMachine.TestCase
-TestBatcher.settings = settings(max_examples=1000, stateful_step_count=20, deadline=None)
+TestBatcher.settings = settings(max_examples=400, stateful_step_count=20, deadline=None)
