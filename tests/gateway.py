@@ -198,7 +198,7 @@ class GatewayProcess:
     @property
     def admin_url(self) -> str:
         """Where its admin listener is."""
-        (record,) = [record for record in self.records() if record.get("listener") == "admin"]
+        record = self.until_logged(lambda record: record.get("listener") == "admin")
         return f"{record['scheme']}://{record['host']}:{record['port']}"
 
     @property
@@ -209,6 +209,10 @@ class GatewayProcess:
     def records(self) -> list[dict[str, Any]]:
         """Return its log lines."""
         return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+
+    def until_logged(self, is_it: Callable[[dict[str, Any]], bool], timeout_seconds: float = 20) -> dict[str, Any]:
+        """Return the first such log line once it is there: a thread writes them, so answers may come before."""
+        return self._wait(lambda: next(filter(is_it, self.records()), None), timeout_seconds, "log that line")
 
     def start(self, timeout_seconds: float = 20) -> None:
         """Return once it listens."""

@@ -35,21 +35,13 @@ class InFlight:
     def __init__(self) -> None:
         self.num_workers = self.num_slots = 1
         self.batches: list[Batch] = []  # in the order in which they were sent
+        self.num_usual = 0  # items in flight, large images left out
+        self.num_large = 0  # batches that are a large image
         self.peak_load = 0.0  # items queued and in flight at once, of late
 
     def set_capacity(self, num_workers: int, num_slots: int) -> None:
         """Set how many workers answer and how many batches may be in flight."""
         self.num_workers, self.num_slots = num_workers, num_slots
-
-    @property
-    def num_usual(self) -> int:
-        """Return the number of items in flight, large images left out."""
-        return sum([len(batch.items) for batch in self.batches if not batch.is_large])
-
-    @property
-    def num_large(self) -> int:
-        """Return how many of the batches are a large image."""
-        return sum([batch.is_large for batch in self.batches])
 
     @property
     def most_large(self) -> int:
@@ -82,6 +74,7 @@ class InFlight:
         batch.round_trip_seconds = self.seconds_until_free() + service_seconds
         batch.phase = "running" if len(self.batches) < self.num_workers else "waiting"
         self.batches.append(batch)
+        self._count(batch, 1)
 
     def mark_finishing(self, batch: Batch) -> None:
         """Mark a batch that should be back any moment."""
@@ -96,6 +89,7 @@ class InFlight:
         load = num_queued + self.num_usual  # between the ends of two batches the load only grows: this is its peak
         self.peak_load = max(load, self.peak_load - PEAK_DECAY * (self.peak_load - load))
         self.batches.remove(batch)
+        self._count(batch, -1)
         had_worker, batch.phase = batch.phase != "waiting", "ended"
         if not had_worker:
             return None
@@ -104,6 +98,12 @@ class InFlight:
                 following.phase = "running"
                 return following
         return None
+
+    def _count(self, batch: Batch, sign: int) -> None:
+        if batch.is_large:
+            self.num_large += sign
+        else:
+            self.num_usual += sign * len(batch.items)
 
 
 class BatchFormer:
@@ -203,7 +203,7 @@ class BatchFormer:
         queue, in_flight = self._queue, self._in_flight
         if not queue.num_usual:
             self._owed_seconds = 0.0
-        if self._owed_seconds > 0 or in_flight.num_large >= in_flight.most_large:
+        if not queue.num_large or self._owed_seconds > 0 or in_flight.num_large >= in_flight.most_large:
             return None
         num_others = queue.num_others_of_each_large
         if (item := queue.pop_large(now)) is None:

@@ -41,14 +41,12 @@ class LargeImages:
 
     def items(self, request: InferenceRequest, payloads: Sequence[bytes | None], now: float) -> list[Item]:
         """Return the items of a request, those with None left out."""
-        limit = RATIO * self._usual_pixels
-        items = [
-            Item(payload, request, i, now, pixels_of(payload))
-            for i, payload in enumerate(payloads)
-            if payload is not None
-        ]
-        for item in items:
-            item.is_large = item.pixels > limit
+        most_usual = RATIO * self._usual_pixels
+        items = []
+        for index, payload in enumerate(payloads):
+            if payload is not None:
+                pixels = pixels_of(payload)
+                items.append(Item(payload, request, index, now, pixels, pixels > most_usual))
         return items
 
     def note(self, items: Sequence[Item]) -> None:
@@ -107,7 +105,7 @@ def _jpeg(payload: bytes) -> Size:
         elif marker in _WITHOUT_LENGTH:
             place += 2
         else:
-            place += 2 + _number(payload, place + 2, 2)
+            place += 2 + (payload[place + 2] << 8 | payload[place + 3])
     raise ValueError("no frame")
 
 

@@ -37,7 +37,7 @@ class ItemQueue:
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
         self._normal, self._low, self._large = Turns(), Turns(), Turns()
-        self.num_items = 0
+        self.num_items = self.num_usual = 0  # the latter without large images
         self.num_bytes = 0
         self.num_large = self.large_pixels = 0
         self._last_caller: Caller | None = None
@@ -73,19 +73,16 @@ class ItemQueue:
         if request.caller is not self._last_caller or now > self._window_end:
             self._note_caller(request.caller, now)
         self.num_items += len(items)
+        self.num_usual += len(items)
         self.num_bytes += num_bytes
         if large := [item for item in items if item.is_large]:
             self._large.push(large)
             self.num_large += len(large)
+            self.num_usual -= len(large)
             self.large_pixels += sum(item.pixels for item in large)
             items = [item for item in items if not item.is_large]
         if items:
             (self._normal if request.priority == "normal" else self._low).push(items)
-
-    @property
-    def num_usual(self) -> int:
-        """Return how many items are not large."""
-        return self.num_items - self.num_large
 
     @property
     def num_others_of_each_large(self) -> float:
@@ -131,7 +128,7 @@ class ItemQueue:
         """Remove and return all items."""
         items = list(self)
         self._normal, self._low, self._large = Turns(), Turns(), Turns()
-        self.num_items = self.num_bytes = self.num_large = self.large_pixels = 0
+        self.num_items = self.num_usual = self.num_bytes = self.num_large = self.large_pixels = 0
         return items
 
     def oldest_age(self, now: float) -> float:
@@ -162,7 +159,7 @@ class ItemQueue:
     def _keep(self, is_kept: Callable[[Item], bool]) -> None:
         for turns in (self._large, self._low, self._normal):
             turns.keep(is_kept)
-        self.num_items = self.num_bytes = self.num_large = self.large_pixels = 0
+        self.num_items = self.num_usual = self.num_bytes = self.num_large = self.large_pixels = 0
         for item in self:
             self._count(item, 1)
 
@@ -172,3 +169,5 @@ class ItemQueue:
         if item.is_large:
             self.num_large += sign
             self.large_pixels += sign * item.pixels
+        else:
+            self.num_usual += sign

@@ -160,11 +160,10 @@ class Batch:
     round_trip_seconds: float = 0.0  # likewise
     sent_at: float = 0.0
     trace: BatchTrace | None = None  # while it is in flight, if one of its requests is traced
+    is_large: bool = field(init=False)  # whether it is one large image
 
-    @property
-    def is_large(self) -> bool:
-        """Return whether it is one large image."""
-        return bool(self.items) and self.items[0].is_large
+    def __post_init__(self) -> None:
+        self.is_large = self.items[0].is_large
 
     def send(self, target: Target, now: float) -> BatchOptions:
         """Record that the batch goes to the backend; return what it asks the backend for."""

@@ -83,13 +83,8 @@ def client_at(address: str, url: str, files: Files) -> httpx.Client:
 
 def logged(gateway: GatewayProcess, request_id: str) -> tuple[str, str | None]:
     """Return the client's address and the trace in the log's line for this request."""
-    deadline = time.monotonic() + 20
-    while True:
-        for record in gateway.records():
-            if record.get("request_id") == request_id:
-                return record["client"], record.get("trace_id")
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    record = gateway.until_logged(lambda record: record.get("request_id") == request_id)
+    return record["client"], record.get("trace_id")
 
 
 def test_the_clients_address_arrives_and_cannot_be_forged(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 import pytest
 
 from service.batching.batch_former import PREFETCH_SECONDS, InFlight
-from service.batching.request import Batch
+from service.batching.request import Batch, InferenceRequest, Item
 
 SERVICE_SECONDS = 0.005
 
 
 def begin(in_flight: InFlight) -> Batch:
-    batch = Batch([], "idle", 1)
+    request = InferenceRequest(1, 1, 1.0, lambda: None)
+    batch = Batch([Item(b"", request, 0, 0.0)], "idle", 1)
     in_flight.begin(batch, SERVICE_SECONDS)
     return batch
 

@@ -57,7 +57,7 @@ def test_a_request_that_was_there_before_the_gateway_is_answered(env: dict[str, 
             client.settimeout(30)
             with activated(env, server, names=name) as gateway:
                 assert client.recv(1000).startswith(b"HTTP/1.1 200 "), gateway.log
-                (line,) = [record for record in gateway.records() if "port" in record]
+                line = gateway.until_logged(lambda record: "port" in record)
                 assert (line["host"], line["port"]) == address
 
 

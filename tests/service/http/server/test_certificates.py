@@ -89,7 +89,7 @@ def test_files_that_cannot_be_used_change_nothing_and_are_told(files: Files) -> 
         reload(gateway)
         wait_until(lambda: metric(gateway, "torchgate_tls_files_broken") == 1, 20)
         assert serial_shown(gateway, files.trust) == first
-        (line,) = [record for record in gateway.records() if record["level"] == "ERROR"]
+        line = gateway.until_logged(lambda record: record["level"] == "ERROR")
         assert str(files.certificate) in line["message"]
         assert "Mend the files" in line["message"]
         replace(files.certificate, good)
