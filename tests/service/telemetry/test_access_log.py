@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ async def test_a_mistake_of_ours_is_logged_with_its_trace(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_whole: bool
 ) -> None:
     async def answer_nonsense(*_: object) -> BatchAnswer:
-        return BatchAnswer([Ranking([(0, np.float32(1))])], 0.0, 0.0)  # which no JSON can say
+        return BatchAnswer([Ranking([(0, cast("float", np.float32(1)))])], 0.0, 0.0)  # which no JSON can say
 
     async def pieces() -> AsyncIterator[bytes]:
         yield b"class:1"
