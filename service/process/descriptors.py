@@ -7,6 +7,7 @@ logger = logging.getLogger(__name__)
 
 RESERVE = 256  # for files, databases, workers and the model server
 LEAST = 16
+MOST_WAITING = 4096
 
 
 def raise_limit() -> None:
@@ -17,6 +18,13 @@ def raise_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError) as error:  # some systems name a hard limit that they do not grant
             logger.warning("the limit of open files stays at %d: %s", soft, error)
+
+
+def most_waiting(most: int) -> int:
+    """Return how many connections may wait to be opened, beside so many that are open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    left = MOST_WAITING if soft == resource.RLIM_INFINITY else soft - RESERVE - most
+    return min(max(left, LEAST), MOST_WAITING)
 
 
 def most_connections(wanted: int) -> int:

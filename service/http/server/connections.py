@@ -30,7 +30,7 @@ from service.admin.addresses import network_of
 from service.config.settings import Settings
 from service.errors.gateway import AddressFull, ConnectionsFull, GatewayError
 from service.http.server.clients import Client, Wire
-from service.process.descriptors import most_connections
+from service.process.descriptors import most_connections, most_waiting
 from service.process.listening import ADMIN, PUBLIC
 from service.telemetry.metrics import Metrics
 from service.telemetry.subjects.connections import EndReason
@@ -81,6 +81,7 @@ class Connections:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         most = most_connections(settings.max_connections)
         self._most = {PUBLIC: most, ADMIN: MOST_OF_ADMINS}
+        self.most_waiting = most_waiting(most)  # to be opened, at each listener
         self._most_per_address = min(settings.max_connections_per_address, most)
         self._write_seconds = settings.write_timeout_seconds
         self._most_unread_bytes = settings.max_buffered_bytes
@@ -98,7 +99,7 @@ class Connections:
         """Take a new connection, if need be in the place of an idle one; return the reason if it cannot be taken."""
         groups = self._groups[listener]
         address = network_of(client.address)
-        group = groups.get(address) or self._group(client, listener)
+        group = groups.get(address) or Group(self.most_of(client, listener))
         if len(group.members) >= group.most and not self._displace(group):
             return self._refuse(member, "address_full", AddressFull(group.most))
         if self._num[listener] >= self._most[listener] and not self._make_room(groups.values(), len(group.members)):
@@ -108,6 +109,16 @@ class Connections:
         self._places[member] = listener, address
         self._num[listener] += 1
         return None
+
+    def most_of(self, client: Client, listener: str) -> int:
+        """Return how many connections the address of this client may have."""
+        # A proxy has as many connections as its clients need, and a Unix socket has no addresses.
+        is_one = bool(client.address) and not client.is_proxy and listener == PUBLIC
+        return self._most_per_address if is_one else self._most[listener]
+
+    def count_displaced(self) -> None:
+        """Count one that ended, before it was open, for a newer one of its address."""
+        self._count("displaced")
 
     def is_told(self, member: Member) -> bool:
         """Return whether a refused connection is told so; one of a flood only sees its end."""
@@ -136,11 +147,6 @@ class Connections:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-    def _group(self, client: Client, listener: str) -> Group:
-        # A proxy has as many connections as its clients need, and a Unix socket has no addresses.
-        is_one = bool(client.address) and not client.is_proxy and listener == PUBLIC
-        return Group(self._most_per_address if is_one else self._most[listener])
 
     def _make_room(self, groups: Iterable[Group], num_own: int) -> bool:
         """End an idle connection of an address that has most, and no fewer than the new one; return if one ended."""

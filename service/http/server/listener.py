@@ -1,7 +1,9 @@
-"""Takes connections, a few in each turn of the event loop, and counts those of TLS before their handshake has ended.
+"""Takes connections, opens a few in each turn of the event loop, and counts those of TLS during their handshake.
 
-The event loop's own server takes new connections for as long as there are any: one client that opens them without end
-would keep everybody else waiting. It tells nobody of one before the end of its handshake, and lets that take a minute.
+To take one is quick, to open it is not. So all are taken soon, and addresses have turns in which theirs are opened: one
+client with thousands of new connections keeps nobody else waiting. The event loop's own server opens them in the order
+in which they came, for as long as there are any. It tells nobody of one before the end of its handshake, and lets that
+take a minute.
 """
 
 import asyncio
@@ -9,27 +11,34 @@ import contextlib
 import logging
 import socket
 import ssl
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from service.admin.addresses import network_of
 from service.http.direct_request import DirectApplication
 
 logger = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 10.0
-MOST_AT_ONCE = 16  # connections that are taken before others have their turn
-BREATH_SECONDS = 0.004  # until the next ones are taken
+MOST_TAKEN = 512  # connections, before others have their turn
+MOST_OPENED = 16  # likewise
+BREATH_SECONDS = 0.004  # until the next ones are opened
 PAUSE_SECONDS = 1.0  # after one that could not be taken: no memory, or no descriptor
 
 # Makes a connection, given what to call when its handshake has ended.
 Factory = Callable[[Callable[[], None]], asyncio.Protocol]
 
 
-class Handshake:
-    """A connection during its TLS handshake; to the others one that is idle. It is its own transport for them."""
+class Taken:
+    """A connection before it is open, or during its TLS handshake; to the others one that is idle.
 
-    def __init__(self, peer: Any, idle_since: float) -> None:
+    It is its own transport for them.
+    """
+
+    def __init__(self, plain: socket.socket, peer: Any, idle_since: float) -> None:
         self.transport = self
+        self.plain = plain
         self.idle_since = idle_since
         self.task: asyncio.Task[None] | None = None
         self._peer = peer
@@ -50,6 +59,36 @@ class Handshake:
     abort = close
 
 
+class Waiting:
+    """Connections that wait to be opened: addresses take turns, and of each the newest stay."""
+
+    def __init__(self) -> None:
+        self.num = 0
+        self._by_address: OrderedDict[str, deque[Taken]] = OrderedDict()
+
+    def add(self, taken: Taken, address: str, most: int) -> bool:
+        """Add one; return whether the oldest ended, because its address has more than the `most` that it may have."""
+        queue = self._by_address.setdefault(address, deque())
+        queue.append(taken)
+        self.num += 1
+        if len(queue) <= most:
+            return False
+        self.num -= 1
+        queue.popleft().plain.close()
+        return True
+
+    def pop(self) -> Taken:
+        """Remove and return the oldest of the address whose turn it is."""
+        address, queue = next(iter(self._by_address.items()))
+        self.num -= 1
+        taken = queue.popleft()
+        if queue:
+            self._by_address.move_to_end(address)
+        else:
+            del self._by_address[address]
+        return taken
+
+
 class Listener:
     """Takes the connections of one socket; uvicorn closes it like a server of the event loop."""
 
@@ -67,17 +106,21 @@ class Listener:
         self._application = application
         self._make = make
         self._loop = asyncio.get_running_loop()
-        self._handshakes: set[Handshake] = set()
+        self._waiting = Waiting()
+        self._handshakes: set[Taken] = set()
         self._opening: set[asyncio.Task[None]] = set()  # kept: the event loop itself holds on to no task
         self._pause: asyncio.TimerHandle | None = None
+        self._take_at = 0.0  # by the event loop's clock
         listening.setblocking(False)
         self._resume()
 
     def close(self) -> None:
-        """Take no more connections; handshakes go on."""
+        """Take no more connections; those that are taken are opened, and handshakes go on."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._listening)
+        while self._waiting.num:
+            self._open_next()
 
     def end_handshakes(self) -> None:
         """End what has not become a connection yet."""
@@ -88,42 +131,67 @@ class Listener:
         """Wait for the end of the handshakes."""
         await asyncio.gather(*self._opening, return_exceptions=True)
 
+    @property
+    def num_opening(self) -> int:
+        """How many connections are taken, but not open yet."""
+        return self._waiting.num + len(self._opening)
+
     def _resume(self) -> None:
-        self._loop.add_reader(self._listening, self._take)
+        self._loop.add_reader(self._listening, self._go_on)
+        if self._waiting.num:
+            self._go_on()
 
     def _rest(self, seconds: float) -> None:
         self._loop.remove_reader(self._listening)
         self._pause = self._loop.call_later(seconds, self._resume)
 
-    def _take(self) -> None:
-        for _ in range(MOST_AT_ONCE):
+    def _go_on(self) -> None:
+        """Take new connections, and open some of those that wait."""
+        now = self._loop.time()
+        if now >= self._take_at:
+            self._take(now)
+        for _ in range(min(MOST_OPENED, self._waiting.num)):
+            self._open_next()
+        if self._waiting.num:
+            self._rest(BREATH_SECONDS)
+        elif now < self._take_at:
+            self._rest(self._take_at - now)
+
+    def _take(self, now: float) -> None:
+        for _ in range(min(MOST_TAKEN, self._application.connections.most_waiting - self._waiting.num)):
             try:
                 plain, peer = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 logger.error("no connection can be taken for %g s: %s", PAUSE_SECONDS, error)  # noqa: TRY400
-                self._rest(PAUSE_SECONDS)
+                self._take_at = now + PAUSE_SECONDS
                 return
-            plain.setblocking(False)
-            with contextlib.suppress(OSError):
-                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is None:
-                self._begin(self._open(plain, lambda: None))
-            else:
-                self._count(plain, peer)
-        self._rest(BREATH_SECONDS)
+            taken = Taken(plain, peer, now)
+            client = self._application.greet(taken, self._name)
+            most = self._application.connections.most_of(client, self._name)
+            if self._waiting.add(taken, network_of(client.address), most):
+                self._application.connections.count_displaced()
 
-    def _count(self, plain: socket.socket, peer: Any) -> None:
+    def _open_next(self) -> None:
+        taken = self._waiting.pop()
+        taken.plain.setblocking(False)
+        with contextlib.suppress(OSError):
+            taken.plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            self._begin(self._open(taken.plain, lambda: None))
+        else:
+            self._count(taken)
+
+    def _count(self, handshake: Taken) -> None:
         """Have the connection count as one that is idle until its handshake has ended."""
-        handshake = Handshake(peer, self._loop.time())
         client = self._application.greet(handshake, self._name)
         if self._application.connections.add(handshake, client, self._name) is not None:
             self._application.connections.remove(handshake)  # nobody can be told anything before the handshake
-            plain.close()
+            handshake.plain.close()
             return
         self._handshakes.add(handshake)
-        handshake.task = self._begin(self._shake_hands(plain, handshake))
+        handshake.task = self._begin(self._shake_hands(handshake))
 
     def _begin(self, opening: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(opening)
@@ -131,12 +199,12 @@ class Listener:
         task.add_done_callback(self._opening.discard)
         return task
 
-    async def _shake_hands(self, plain: socket.socket, handshake: Handshake) -> None:
+    async def _shake_hands(self, handshake: Taken) -> None:
         def when_made() -> None:
             self._application.connections.remove(handshake)
 
         try:
-            await self._open(plain, when_made)
+            await self._open(handshake.plain, when_made)
         finally:
             when_made()
             self._handshakes.discard(handshake)

@@ -181,7 +181,8 @@ class GatewayServer(uvicorn.Server):
         until = asyncio.get_running_loop().time() + seconds
         num_ticks = 0
         while not self._is_lame_duck_over and asyncio.get_running_loop().time() < until:
-            if self._is_handed_over and not self.server_state.connections:
+            is_anybody_there = self.server_state.connections or any(each.num_opening for each in self._listeners)
+            if self._is_handed_over and not is_anybody_there:
                 return
             await asyncio.sleep(TICK_SECONDS)
             num_ticks += 1

@@ -211,6 +211,60 @@ async def test_a_flood_leaves_others_their_turns(tmp_path: Path) -> None:
             await rig.until("torchgate_connections", num_new + 1, listener="http")
 
 
+def flood_of(stack: contextlib.ExitStack, rig: Rig, number: int) -> list[socket.socket]:
+    """Open connections from an address of their own while the event loop waits: it finds them all at once."""
+    place = ("127.0.0.1", rig.port)
+    return [
+        stack.enter_context(socket.create_connection(place, source_address=("127.0.0.99", 0))) for _ in range(number)
+    ]
+
+
+async def test_who_comes_after_a_flood_has_a_turn_before_its_end(tmp_path: Path) -> None:
+    num_new = 600
+    async with running_gateway(tmp_path) as rig, clients_of(rig) as clients:
+        with contextlib.ExitStack() as stack:
+            flood_of(stack, rig, num_new)
+            newcomer = await clients.open()
+            newcomer.writer.write(b"GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n")
+            _, body = await answer_from(newcomer.reader)
+            (line,) = [each for each in body.splitlines() if each.startswith(b'torchgate_connections{listener="http"}')]
+            assert float(line.split()[1]) < num_new / 2
+            await rig.until("torchgate_connections", num_new + 1, listener="http")
+
+
+async def test_of_one_address_the_newest_are_opened(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, max_connections_per_address=2) as rig:
+        with contextlib.ExitStack() as stack:
+            *old, first, second = flood_of(stack, rig, 50)
+            for each in (first, second):
+                each.sendall(A_PROBE)
+                assert (await answer_of(each)).startswith(b"HTTP/1.1 200 ")
+            for each in old:
+                assert await answer_of(each) == b""
+            assert await ended(rig, "displaced") == len(old)
+
+
+async def test_those_that_were_taken_are_answered_though_the_listener_closes(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        with contextlib.ExitStack() as stack:
+            waiting = flood_of(stack, rig, 100)
+            for each in waiting:
+                each.sendall(A_PROBE)
+            first, *others = waiting
+            assert (await answer_of(first)).startswith(b"HTTP/1.1 200 ")
+            for server in rig.server.servers:
+                server.close()
+            for each in others:
+                assert (await answer_of(each)).startswith(b"HTTP/1.1 200 ")
+
+
+async def answer_of(plain: socket.socket) -> bytes:
+    """Return the first bytes of an answer, none at the end of the connection."""
+    plain.setblocking(False)
+    async with asyncio.timeout(10):
+        return await asyncio.get_running_loop().sock_recv(plain, 1000)
+
+
 async def test_a_trusted_proxy_may_have_any_number(tmp_path: Path) -> None:
     async with (
         running_gateway(tmp_path, max_connections_per_address=1, trusted_proxies="127.0.0.2") as rig,
