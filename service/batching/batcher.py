@@ -206,7 +206,7 @@ class Batcher:
         try:
             answer = await self._ask(batch, options)
         except BackendError as error:
-            self._fail(batch, error)
+            self._fail(batch, error.without_traceback())
             return
         seconds = self._clock() - batch.sent_at
         self._num_undelivered += 1

@@ -40,7 +40,7 @@ GatewayError
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from service.errors.reason import Reason
 
@@ -58,6 +58,15 @@ class GatewayError(Exception):
     def __str__(self) -> str:
         """Return the sentence with the error's own data in it."""
         return self.sentence.format(**vars(self))
+
+    def without_traceback(self) -> Self:
+        """Forget where it was raised, and why.
+
+        Frames hold requests and their bodies. Who keeps the error would keep those, too, and in a circle: until the
+        garbage collector comes, which may be many bodies later.
+        """
+        self.__traceback__ = self.__cause__ = self.__context__ = None
+        return self
 
     @property
     def has_details(self) -> bool:

@@ -192,7 +192,7 @@ class PredictHandler:
         try:
             step(*arguments)
         except GatewayError as error:
-            self._refuse(error)
+            self._refuse(error.without_traceback())
         except Exception:
             logger.exception("unexpected error", extra=self._context.ids())
             if self._context.status is None:
@@ -237,7 +237,8 @@ class PredictHandler:
         self._context.describe(self._prediction.log, self._prediction.breakdown)
         try:
             answer = self._prediction.conclude()
-        except ClientDisconnect:
+        except ClientDisconnect as error:
+            error.__traceback__ = None  # see GatewayError.without_traceback
             self._drop()
         else:
             self._send(*answer)

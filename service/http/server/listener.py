@@ -37,11 +37,15 @@ class Taken:
     """
 
     def __init__(self, plain: socket.socket, peer: Any, idle_since: float) -> None:
-        self.transport = self
         self.plain = plain
         self.idle_since = idle_since
         self.task: asyncio.Task[None] | None = None
         self._peer = peer
+
+    @property
+    def transport(self) -> "Taken":
+        """Itself; no attribute, so that none is left for the garbage collector."""
+        return self
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return who is at the other end."""
