@@ -82,8 +82,8 @@ def main() -> None:
 def serve(settings: Settings, entrance: Entrance) -> None:
     """Answer requests until a signal stops it or another gateway takes over, then finish those in progress."""
     from service.app import create_app  # noqa: PLC0415
-    from service.http.server.certificates import open_certificates  # noqa: PLC0415
     from service.http.server.server import run_server  # noqa: PLC0415 - the other verbs need none of it
+    from service.http.tls.certificates import open_certificates  # noqa: PLC0415
 
     log_stream = LogStream()
     log_stream.start()

@@ -40,9 +40,9 @@ from service.http.routes.quality import quality_routes
 from service.http.routes.rollouts import rollout_routes, rollout_views
 from service.http.routes.status import status_routes
 from service.http.routes.versions_and_traffic import control_routes, event_routes
-from service.http.server.certificates import NO_CERTIFICATES, Certificates, NoCertificates
 from service.http.server.clients import Clients
 from service.http.server.connections import Connections
+from service.http.tls.certificates import NO_CERTIFICATES, Certificates, NoCertificates
 from service.monitoring.prediction_log.records import NoLog, PredictionLog
 from service.monitoring.signed_ids import PredictionIds
 from service.persistence.archives.model_store import ModelStore

@@ -24,9 +24,9 @@ import uvicorn
 from service.app import create_app
 from service.config.settings import Settings
 from service.domain.backend import Target
-from service.http.server.certificates import open_certificates
 from service.http.server.protocol import BoundedHttpProtocol
 from service.http.server.server import GatewayServer
+from service.http.tls.certificates import open_certificates
 from service.process.entrance import OwnSockets
 from service.process.lifecycle import Lifecycle
 from service.process.listening import BACKLOG, PUBLIC, ListeningSocket

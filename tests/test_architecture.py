@@ -47,7 +47,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "sqlalchemy": ("persistence/",),
     "alembic": ("persistence/migrations/",),
     "prometheus_client": ("telemetry/", "admin/status/", "http/routes/health.py"),
-    "cryptography": ("persistence/archives/", "http/server/certificates.py"),
+    "cryptography": ("persistence/archives/", "http/tls/certificates.py"),
     "pyarrow": ("monitoring/prediction_log/",),
     "opentelemetry": ("telemetry/otlp.py",),
 }

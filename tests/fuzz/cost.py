@@ -17,7 +17,9 @@ SLACK_SECONDS, SECONDS_PER_BYTE = 2.0, 20e-6
 
 
 @contextlib.contextmanager
-def bounded(num_bytes: int, *, bytes_per_byte: float = 8, calls_per_byte: float = CALLS_PER_BYTE) -> Iterator[None]:
+def bounded(
+    num_bytes: int, *, bytes_per_byte: float = 8, calls_per_byte: float = CALLS_PER_BYTE, slack_bytes: int = SLACK_BYTES
+) -> Iterator[None]:
     """Fail if what runs inside takes more than its input of `num_bytes` is worth: memory at its peak, calls, time."""
     num_calls = 0
 
@@ -36,7 +38,7 @@ def bounded(num_bytes: int, *, bytes_per_byte: float = 8, calls_per_byte: float 
         seconds = time.thread_time() - started
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    assert peak <= SLACK_BYTES + bytes_per_byte * num_bytes, f"{peak} bytes of memory for {num_bytes} of input"
+    assert peak <= slack_bytes + bytes_per_byte * num_bytes, f"{peak} bytes of memory for {num_bytes} of input"
     assert num_calls <= SLACK_CALLS + calls_per_byte * num_bytes, f"{num_calls} calls for {num_bytes} bytes of input"
     if COUNTS is not None:
         assert seconds <= SLACK_SECONDS + SECONDS_PER_BYTE * num_bytes, f"{seconds:.1f} s for {num_bytes} bytes"

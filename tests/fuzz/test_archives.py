@@ -25,7 +25,7 @@ from service.persistence.archives.contents import read_contract, require_few_wor
 from service.persistence.archives.manifest import read_catalog
 from service.persistence.archives.signatures import SIGNATURE, key_id_of, read_keys, statement, verified
 from service.persistence.archives.trust import AnyManifest
-from tests.fuzz.cost import bounded
+from tests.fuzz.cost import SLACK_BYTES, bounded
 from tests.fuzz.profile import fuzzed
 from tests.signing import new_key, trust
 from tests.stores import make_contract
@@ -221,7 +221,9 @@ NAMES = st.sampled_from(
     ]
 )
 KINDS = st.sampled_from([0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR])
-CONTENTS = st.sampled_from([b"", b"x", b"x" * 2000, b"\0" * 300_000, DEEP]) | st.binary(max_size=50)
+PACKED_BYTES = 300_000  # which a few hundred hold
+CONTENTS = st.sampled_from([b"", b"x", b"x" * 2000, b"\0" * PACKED_BYTES, DEEP]) | st.binary(max_size=50)
+READ_BYTES = SLACK_BYTES + 4 * PACKED_BYTES  # a manifest and a contract of that size are unpacked and decoded
 
 
 @st.composite
@@ -268,7 +270,7 @@ def _places(data: bytearray, mark: bytes) -> list[int]:
 def test_an_archive_is_unpacked_below_its_folder_or_refused(store: Path, data: bytes) -> None:
     with tempfile.TemporaryDirectory(dir=store) as outside:
         folder = Path(outside) / "in"
-        with bounded(len(data), bytes_per_byte=120, calls_per_byte=200):
+        with bounded(len(data), bytes_per_byte=120, calls_per_byte=200, slack_bytes=READ_BYTES):
             try:
                 unpacked = embedded.unpack(io.BytesIO(data), folder, TARGET, threading.Event())
             except StoreError as error:
@@ -296,7 +298,7 @@ def require_same_files(data: bytes, folder: Path) -> None:
 @fuzzed(150)
 @given(data=archives())
 def test_the_gateway_reads_an_archive_or_refuses_it(data: bytes) -> None:
-    with bounded(len(data), bytes_per_byte=200, calls_per_byte=200):
+    with bounded(len(data), bytes_per_byte=200, calls_per_byte=200, slack_bytes=READ_BYTES):
         for read in (
             lambda: read_contract(io.BytesIO(data), ARCHIVE),
             lambda: require_few_workers(io.BytesIO(data), 4),

@@ -11,16 +11,16 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from service.admin.addresses import network_of
 from service.http.direct_request import DirectApplication
+from service.http.server.turns import Turns
+from service.http.tls.handshakes import Handshakes
 
 logger = logging.getLogger(__name__)
 
-HANDSHAKE_SECONDS = 10.0
 MOST_TAKEN = 512  # connections, before others have their turn
 MOST_OPENED = 16  # likewise
 BREATH_SECONDS = 0.004  # until the next ones are opened
@@ -63,36 +63,6 @@ class Taken:
     abort = close
 
 
-class Waiting:
-    """Connections that wait to be opened: addresses take turns, and of each the newest stay."""
-
-    def __init__(self) -> None:
-        self.num = 0
-        self._by_address: OrderedDict[str, deque[Taken]] = OrderedDict()
-
-    def add(self, taken: Taken, address: str, most: int) -> bool:
-        """Add one; return whether the oldest ended, because its address has more than the `most` that it may have."""
-        queue = self._by_address.setdefault(address, deque())
-        queue.append(taken)
-        self.num += 1
-        if len(queue) <= most:
-            return False
-        self.num -= 1
-        queue.popleft().plain.close()
-        return True
-
-    def pop(self) -> Taken:
-        """Remove and return the oldest of the address whose turn it is."""
-        address, queue = next(iter(self._by_address.items()))
-        self.num -= 1
-        taken = queue.popleft()
-        if queue:
-            self._by_address.move_to_end(address)
-        else:
-            del self._by_address[address]
-        return taken
-
-
 class Listener:
     """Takes the connections of one socket; uvicorn closes it like a server of the event loop."""
 
@@ -106,12 +76,12 @@ class Listener:
     ) -> None:
         self._listening = listening
         self._name = name
-        self._tls = tls
         self._application = application
         self._make = make
         self._loop = asyncio.get_running_loop()
-        self._waiting = Waiting()
-        self._handshakes: set[Taken] = set()
+        self._waiting: Turns[Taken] = Turns()
+        self._handshakes = None if tls is None else Handshakes(tls)
+        self._shaking: set[Taken] = set()
         self._opening: set[asyncio.Task[None]] = set()  # kept: the event loop itself holds on to no task
         self._pause: asyncio.TimerHandle | None = None
         self._take_at = 0.0  # by the event loop's clock
@@ -128,7 +98,7 @@ class Listener:
 
     def end_handshakes(self) -> None:
         """End what has not become a connection yet."""
-        for each in list(self._handshakes):
+        for each in list(self._shaking):
             each.close()
 
     async def wait_closed(self) -> None:
@@ -174,7 +144,9 @@ class Listener:
             taken = Taken(plain, peer, now)
             client = self._application.greet(taken, self._name)
             most = self._application.connections.most_of(client, self._name)
-            if self._waiting.add(taken, network_of(client.address), most):
+            address = network_of(client.address)
+            if self._waiting.add(taken, address) > most:
+                self._waiting.pop_of(address).plain.close()
                 self._application.connections.count_displaced()
 
     def _open_next(self) -> None:
@@ -182,20 +154,20 @@ class Listener:
         taken.plain.setblocking(False)
         with contextlib.suppress(OSError):
             taken.plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls is None:
-            self._begin(self._open(taken.plain, lambda: None))
+        if self._handshakes is None:
+            self._begin(self._open(taken.plain))
         else:
-            self._count(taken)
+            self._count(taken, self._handshakes)
 
-    def _count(self, handshake: Taken) -> None:
+    def _count(self, taken: Taken, handshakes: Handshakes) -> None:
         """Have the connection count as one that is idle until its handshake has ended."""
-        client = self._application.greet(handshake, self._name)
-        if self._application.connections.add(handshake, client, self._name) is not None:
-            self._application.connections.remove(handshake)  # nobody can be told anything before the handshake
-            handshake.plain.close()
+        client = self._application.greet(taken, self._name)
+        if self._application.connections.add(taken, client, self._name) is not None:
+            self._application.connections.remove(taken)  # nobody can be told anything before the handshake
+            taken.plain.close()
             return
-        self._handshakes.add(handshake)
-        handshake.task = self._begin(self._shake_hands(handshake))
+        self._shaking.add(taken)
+        taken.task = self._begin(self._shake_hands(taken, network_of(client.address), handshakes))
 
     def _begin(self, opening: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(opening)
@@ -203,20 +175,17 @@ class Listener:
         task.add_done_callback(self._opening.discard)
         return task
 
-    async def _shake_hands(self, handshake: Taken) -> None:
+    async def _shake_hands(self, taken: Taken, address: str, handshakes: Handshakes) -> None:
         def when_made() -> None:
-            self._application.connections.remove(handshake)
+            self._application.connections.remove(taken)
 
         try:
-            await self._open(handshake.plain, when_made)
+            with contextlib.suppress(OSError):  # what strangers do in a handshake is no news
+                await handshakes.open(taken.plain, address, lambda: self._make(when_made))
         finally:
             when_made()
-            self._handshakes.discard(handshake)
+            self._shaking.discard(taken)
 
-    async def _open(self, plain: socket.socket, when_made: Callable[[], None]) -> None:
-        seconds = None if self._tls is None else HANDSHAKE_SECONDS
-        # What strangers do in a handshake of TLS is no news.
+    async def _open(self, plain: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            await self._loop.connect_accepted_socket(
-                lambda: self._make(when_made), plain, ssl=self._tls, ssl_handshake_timeout=seconds
-            )
+            await self._loop.connect_accepted_socket(lambda: self._make(lambda: None), plain)

@@ -27,10 +27,10 @@ from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 
 from service.config.settings import Settings
-from service.http.server.certificates import ignore_sighup
 from service.http.server.connection import GatewayState
 from service.http.server.listener import Listener
 from service.http.server.protocol import BoundedHttpProtocol
+from service.http.tls.certificates import ignore_sighup
 from service.process.entrance import Entrance
 from service.process.lifecycle import Lifecycle
 from service.process.listening import CannotListen, ListeningSocket

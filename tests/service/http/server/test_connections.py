@@ -5,22 +5,19 @@ import contextlib
 import json
 import resource
 import socket
-import ssl
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
-from service.http.server import connections, listener
+from service.http.server import connections
 from service.process.descriptors import RESERVE
-from tests.certificates import Files
 from tests.faults import recovery
 from tests.gateway import GatewayProcess, Rig, running_gateway
 from tests.service.http.server.test_protocol import answer_from
-from tests.service.http.server.test_server import A_PREDICTION, A_PROBE, send_signal
+from tests.service.http.server.test_server import A_PREDICTION, A_PROBE
 
 pytestmark = pytest.mark.anyio
 
@@ -88,15 +85,6 @@ async def clients_of(rig: Rig) -> AsyncIterator[Clients]:
             yield clients
     finally:
         clients.close()
-
-
-@contextlib.asynccontextmanager
-async def tls_gateway(tmp_path: Path, **options: Any) -> AsyncIterator[tuple[Rig, ssl.SSLContext]]:
-    files = Files(tmp_path, trustme.CA())
-    files.issue()
-    options |= {"tls_cert_file": files.certificate, "tls_key_file": files.key}
-    async with running_gateway(tmp_path, verify=files.trust, **options) as rig:
-        yield rig, files.trust
 
 
 async def ended(rig: Rig, reason: str) -> float:
@@ -311,47 +299,6 @@ async def test_what_waits_for_all_is_bounded(tmp_path: Path, monkeypatch: pytest
         assert head.startswith(b"HTTP/1.1 200 ")
         assert len(await fair.reader.readexactly(LARGE_BYTES)) == LARGE_BYTES
         assert await ended(rig, "unread") < 8
-
-
-async def test_connections_count_before_their_handshake(tmp_path: Path) -> None:
-    async with (
-        tls_gateway(tmp_path, max_connections_per_address=2) as (rig, trust),
-        clients_of(rig) as clients,
-    ):
-        silent = [await clients.open("127.0.0.2") for _ in range(4)]
-        for each in silent[:2]:
-            await each.is_ended()
-        await rig.until("torchgate_connections", 3, listener="http")  # the rig's own is one of them
-        told = await clients.open("127.0.0.2")
-        await told.writer.start_tls(trust, server_hostname="127.0.0.1")
-        await told.asks()
-        await silent[2].is_ended()
-        assert await ended(rig, "displaced") == 3
-        await told.asks()
-
-
-async def test_a_handshake_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "HANDSHAKE_SECONDS", 0.3)
-    async with tls_gateway(tmp_path) as (rig, _), clients_of(rig) as clients:
-        await (await clients.open("127.0.0.2")).is_ended()
-        await rig.until("torchgate_connections", 1, listener="http")
-
-
-async def test_a_connection_retires_that_was_in_its_handshake(tmp_path: Path) -> None:
-    async with (
-        tls_gateway(tmp_path, lame_duck_seconds=60) as (rig, trust),
-        clients_of(rig) as clients,
-    ):
-        new = await clients.open()
-        await rig.until("torchgate_connections", 2, listener="http")
-        send_signal(rig)
-        await rig.until_ready(503)
-        await new.writer.start_tls(trust, server_hostname="127.0.0.1")
-        new.writer.write(A_PROBE)
-        head, _ = await answer_from(new.reader)
-        assert head.lower().count(b"\r\nconnection: close\r\n") == 1
-        await new.is_ended()
-        send_signal(rig)
 
 
 def test_descriptors_are_left_for_the_rest(tmp_path: Path) -> None:

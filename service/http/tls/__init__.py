@@ -1,0 +1,1 @@
+"""TLS: the certificates, and the handshakes."""
