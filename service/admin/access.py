@@ -21,7 +21,10 @@ from service.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-TOKEN = "the admin token, which `torchgate token` prints, as `Authorization: Bearer ...`"  # noqa: S105 - a sentence
+TOKEN = (
+    "the admin token, which `torchgate token` prints, or a key with the scope 'change', "  # noqa: S105 - a sentence
+    "as `Authorization: Bearer ...`"
+)
 KEY = "an API key, as `X-API-Key`"
 CERTIFICATE = "a client certificate of the CA in TORCHGATE_TLS_CLIENT_CA_FILE, from the client itself"
 ADMIN = Caller("admin", scopes=frozenset({"change", "read"}))

@@ -40,8 +40,8 @@ class IdentitySettings(BaseModel):
     quota_images_per_second: int = Field(
         0,
         ge=0,
-        description="Images a second that each key without a quota of its own may send, and each address where no keys "
-        "are set; 0 is no quota.",
+        description="Images a second that each client of the file without a quota of its own may send, each key of "
+        "TORCHGATE_API_KEYS, and each address where there are no keys; 0 is no quota.",
     )
     quota_burst_images: int = Field(
         0,

@@ -57,7 +57,8 @@ class NetworkSettings(BaseModel):
         ge=16,
         le=1_000_000,
         description="Most connections to the public listener. Beyond them an idle one, of the address that has most, "
-        "ends for a new one; if none is idle, the new one gets 503. The admin listener takes 128.",
+        "ends for a new one; if none is idle, the new one gets 503, or is only closed if many are refused "
+        "at once. The admin listener takes 128.",
     )
     max_connections_per_address: int = Field(
         1024,
@@ -79,7 +80,9 @@ class NetworkSettings(BaseModel):
         "balancer, longer than it takes to notice.",
     )
     drain_seconds: float = Field(
-        20, ge=0, description="Time that requests in progress get to end, after that, before the gateway stops."
+        20,
+        ge=0,
+        description="After the lame duck: how long requests in progress may take to end before the gateway stops.",
     )
     handover_dir: Path | None = Field(
         None,

@@ -18,7 +18,8 @@ class ModelStoreSettings(BaseModel):
     verified_archives_dir: Path | None = Field(
         None,
         description="Backends grpc and rest: folder that only the gateway writes, and that TorchServe has as its model "
-        "store; each load copies a checked archive into it. Unset: TorchServe reads its own store, unchecked.",
+        "store; each load copies a checked archive into it. Unset: TorchServe reads its own "
+        "store, and nobody compares its archives with the manifest.",
     )
     default_model: str | None = Field(
         None, description="Model of a request that names none; unset means the only one in the store."
@@ -42,6 +43,6 @@ class ModelStoreSettings(BaseModel):
         32,
         ge=1,
         le=256,
-        description="Most of them that an operator or an archive may ask for; a version that was given more before has "
-        "this many.",
+        description="Most workers that an operator or an archive may ask for. A version that was given more before "
+        "gets this many.",
     )

@@ -44,7 +44,8 @@ class TlsFiles:
 
 
 def _refuse_passphrase() -> str:
-    raise ValueError("the key is encrypted")  # else OpenSSL would ask the terminal for a passphrase
+    # Else OpenSSL would ask the terminal for a passphrase.
+    raise ValueError("the key is encrypted; `openssl pkey -in KEY -out PLAIN` writes one that is not")
 
 
 def _reason(error: Exception) -> str:

@@ -80,7 +80,12 @@ class TokenFile:
         try:
             inode = self._write(token)
         except (OSError, NoTokenFolder) as error:
-            logger.warning("nobody knows the admin token until a restart: %s cannot be written: %s", self.path, error)
+            logger.warning(
+                "nobody knows the admin token, so it allows no changes: %s cannot be written: %s; make room or set "
+                "TORCHGATE_ADMIN_TOKEN, and restart",
+                self.path,
+                error,
+            )
             yield
             return
         logger.info("no admin token is set; `torchgate token` prints the one of this gateway, from %s", self.path)

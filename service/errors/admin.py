@@ -36,11 +36,11 @@ class ScopeMissing(AdminError, status=403, code="scope_missing"):
 
     caller: str
     scope: str
-    sentence = "The key of {caller} has not the scope {scope!r}, which this call needs."
+    sentence = "The key of {caller} lacks the scope {scope!r}, which this call needs."
 
 
 class CredentialsBackoff(AdminError, status=429, code="credentials_backoff"):
-    """Wrong credentials came from the address again and again, so that it must wait, with right ones, too."""
+    """Wrong credentials came from the address too often; only those that were right from there before still work."""
 
     retry_after_seconds: int
     sentence = "Too many wrong credentials came from your address; try again in {retry_after_seconds} s."

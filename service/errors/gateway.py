@@ -137,7 +137,10 @@ class BuffersFull(OverloadError):
 
     limit_bytes: int
     code = "buffers_full"
-    sentence = "Too little is free of the {limit_bytes} bytes for the bodies of all requests; try again later."
+    sentence = (
+        "The bodies of your requests, or of all requests, take too much of the {limit_bytes} bytes for them; "
+        "try again later, or send less at a time."
+    )
     retry_after_seconds = 1
 
 
@@ -179,7 +182,7 @@ class Draining(GatewayError):
 
     status = 503
     code = "draining"
-    sentence = "The gateway is shutting down."
+    sentence = "The gateway is shutting down; try again, at another gateway if there is one."
 
 
 @dataclass(eq=False)

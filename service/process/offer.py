@@ -87,7 +87,13 @@ class Offer:
             peer, _ = self._listener.accept()
             pid, uid = peer_of(peer)
             if uid != os.geteuid() or len(self._peers) >= MOST_PEERS:
-                logger.warning("process %d of user %d may not take over the port", pid, uid)
+                logger.warning(
+                    "process %d of user %d may not take over the port: only processes of this gateway's user may ask, "
+                    "%d at a time",
+                    pid,
+                    uid,
+                    MOST_PEERS,
+                )
                 peer.close()
                 return
             peer.setblocking(False)
@@ -104,7 +110,9 @@ class Offer:
             document, sockets = self._reply(peer, question)
             socket.send_fds(peer, [json.dumps(document).encode()], [each.fileno() for each in sockets])
         except (OSError, ValueError) as error:
-            logger.warning("a gateway that asked for the port does not listen: %s", error)
+            logger.warning(
+                "a gateway that asked for the port has gone, or asked what this release does not know: %s", error
+            )
             self._part(peer)
 
     def _reply(self, peer: socket.socket, question: str) -> tuple[Mapping[str, Any], Sequence[socket.socket]]:

@@ -120,7 +120,10 @@ def _clone(source: BinaryIO, copy: BinaryIO) -> bool:
 
 def _compare(found: str, sha256: str) -> None:
     if found != sha256:
-        raise TrustError("tampered", f"its sha256 is {found}, the manifest says {sha256}")
+        raise TrustError(
+            "tampered",
+            f"its sha256 is {found}, the manifest says {sha256}; put the right file back, or archive it anew",
+        )
 
 
 @contextmanager

@@ -86,7 +86,8 @@ def verified(store: Path, manifest: bytes, keys: Keys, folder: Path) -> Signed:
     key = keys.get(found.key_id)
     if key is None:
         known = f"has {', '.join(keys)}" if keys else "has none"
-        raise TrustError("unknown_key", f"{path} is by the key {found.key_id}, and {folder} {known}")
+        text = f"{path} is by the key {found.key_id}, and {folder} {known}: add its public key there, or {RENEW}"
+        raise TrustError("unknown_key", text)
     sha256 = hashlib.sha256(manifest).hexdigest()
     try:
         key.verify(signature, statement(found.key_id, found.counter, found.expires, sha256))
