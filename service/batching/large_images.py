@@ -3,9 +3,9 @@
 An image is large if it has far more pixels than is usual here. It goes to a worker alone, and large ones have at most
 half of the workers at a time. So the others neither wait in a batch for its decoding nor find every worker taken.
 
-Headers are read in microseconds: nothing is decoded, and nobody is believed. A reader takes an image of its format and
-returns width and height. It looks where the decoders look, so that no file has one size here and a larger one there.
-What it cannot follow counts as large. The formats are those of the handlers.
+Only the image's own header is read, which takes microseconds; nothing is decoded. A reader takes an image of its format
+and returns width and height. It looks where the decoders look, so that no file has one size here and a larger one
+there. What it cannot follow counts as large. The formats are those of the handlers.
 """
 
 from collections.abc import Callable, Sequence

@@ -51,9 +51,9 @@ def with_secrets(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, An
         except OSError as error:
             raise ValueError(f"{shown}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise ValueError(f"{shown}: it is no text") from error
+            raise ValueError(f"{shown}: it is no UTF-8 text; write the secret into it as text") from error
         if not values[name]:
-            raise ValueError(f"{shown}: the file is empty")
+            raise ValueError(f"{shown}: the file is empty; write the secret into it")
     return values
 
 

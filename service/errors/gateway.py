@@ -183,6 +183,7 @@ class Draining(GatewayError):
     status = 503
     code = "draining"
     sentence = "The gateway is shutting down; try again, at another gateway if there is one."
+    retry_after_seconds = 1
 
 
 @dataclass(eq=False)

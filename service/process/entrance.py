@@ -85,7 +85,7 @@ class TakeOver:
                 if time.monotonic() > deadline:
                     raise CannotListen(
                         f"not ready after {self._limit_seconds:g} s: {missing}. The running gateway (process "
-                        f"{status.pid}) goes on. Mend this, then start again with --take-over"
+                        f"{status.pid}) goes on. Fix this, then start again with --take-over"
                     )
                 await asyncio.sleep(LOOK_SECONDS)  # a poll: the other process announces nothing
             logger.info("taking over from process %d, torchgate %s", status.pid, status.release)

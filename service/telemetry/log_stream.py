@@ -142,7 +142,7 @@ def configure_logging(level: str, stream: LogStream) -> None:
             # Libraries speak up only when something is wrong; one line per request is our own.
             "loggers": {
                 **{name: {"level": "WARNING"} for name in ("httpx", "httpcore", "asyncio", "uvicorn")},
-                "opentelemetry": {"level": "ERROR"},  # it warns of every attempt to reach a collector that is away
+                "opentelemetry": {"level": "ERROR"},  # it warns of every attempt to reach a collector
             },
         }
     )

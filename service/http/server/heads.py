@@ -1,4 +1,4 @@
-"""Heads of requests: how much one may hold, and what is taken out of it."""
+"""Heads of requests: how large one may be, and how its fields are read."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What the scope of an ASGI request offers to answers that last, such as event streams."""
+"""What long answers, such as event streams, find in the scope of their ASGI request."""
 
 from collections.abc import Callable
 from typing import Any

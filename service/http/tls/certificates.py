@@ -62,7 +62,7 @@ class Certificates:
             except ValueError as error:
                 self.is_broken = True
                 logger.error(  # noqa: TRY400 - the trace leads into OpenSSL
-                    "the new certificate cannot be used, the one before stays: %s. Mend the files; they are read again "
+                    "the new certificate cannot be used, the one before stays: %s. Fix the files; they are read again "
                     "when they change",
                     error,
                 )

@@ -30,7 +30,7 @@ class Counters:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._seen: dict[str, Accepted] = {}  # by key id; also while the database is away
+        self._seen: dict[str, Accepted] = {}  # by key id; also while the database is unreachable
         self._was_read = False
 
     def highest(self, key_ids: Collection[str]) -> Accepted:
@@ -53,7 +53,7 @@ class Counters:
         return max((self._seen[key_id] for key_id in key_ids if key_id in self._seen), default=NOTHING)
 
     def accept(self, key_id: str, accepted: Accepted) -> None:
-        """Remember a counter here, and in the database: now, or at the next look if it is away."""
+        """Remember a counter here, and in the database: now, or at the next look if it is unreachable."""
         self._remember(key_id, accepted)
         self._write(key_id, accepted)
 

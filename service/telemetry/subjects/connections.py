@@ -1,4 +1,4 @@
-"""Metrics of connections: how many there are, and those that ended so that the others can go on."""
+"""Metrics of connections: how many are open, and how many the gateway closed to keep room for others."""
 
 from typing import Literal
 

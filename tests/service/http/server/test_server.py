@@ -49,6 +49,7 @@ async def test_a_lame_duck_says_no_and_goes_on_answering(tmp_path: Path) -> None
         send_signal(rig)
         answer = await rig.until_ready(503)
         assert answer.json()["code"] == "draining"
+        assert answer.headers["retry-after"] == "1"
         for request in (A_PREDICTION, A_PROBE):
             async with connection(rig) as (new_reader, new_writer):
                 new_writer.write(request)

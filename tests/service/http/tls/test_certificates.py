@@ -91,7 +91,7 @@ def test_files_that_cannot_be_used_change_nothing_and_are_told(files: Files) -> 
         assert serial_shown(gateway, files.trust) == first
         line = gateway.until_logged(lambda record: record["level"] == "ERROR")
         assert str(files.certificate) in line["message"]
-        assert "Mend the files" in line["message"]
+        assert "Fix the files" in line["message"]
         replace(files.certificate, good)
         reload(gateway)
         wait_until(lambda: metric(gateway, "torchgate_tls_files_broken") == 0, 20)
