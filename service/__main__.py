@@ -92,7 +92,9 @@ def serve(settings: Settings, entrance: Entrance) -> None:
     raise_limit()
     lifecycle = Lifecycle()
     if settings.admin_token is None:
-        token, lifecycle.while_listening = own_token(settings.token_dir, entrance.ports)
+        token, lifecycle.while_listening = own_token(
+            settings.token_dir, entrance.ports, is_taking_over=entrance.is_taking_over
+        )
         settings = settings.model_copy(update={"admin_token": SecretStr(token)})
     certificates = open_certificates(settings.tls_files)
     app = create_app(settings, lifecycle=lifecycle, certificates=certificates, log_stream=log_stream)

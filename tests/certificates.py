@@ -7,6 +7,9 @@ from pathlib import Path
 
 import trustme
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 
 @dataclass
@@ -41,6 +44,26 @@ class Files:
         self.ca.issue_cert(f"{name}@example.org", common_name=name, organization_name="operators").configure_cert(
             context
         )
+        return context
+
+    def trust_without_subject(self, uri: str) -> ssl.SSLContext:
+        """The same for a client whose certificate has no subject and one alternative name, as in a service mesh."""
+        key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+        ca = x509.load_pem_x509_certificate(self.ca.cert_pem.bytes())
+        ca_key = load_pem_private_key(self.ca.private_key_pem.bytes(), None)
+        assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
+        certificate = (
+            x509.CertificateBuilder(ca.subject, x509.Name([]), key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)]), critical=True)
+            .sign(ca_key, SHA256())
+        )
+        path = self.folder / "mesh.pem"
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        path.write_bytes(private + certificate.public_bytes(Encoding.PEM))
+        context = self.trust
+        context.load_cert_chain(path)
         return context
 
     def write_ca(self) -> Path:

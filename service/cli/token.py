@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 
 from service.cli.gateway import CallFailed, Gateway
+from service.config.environment import read_secret
 from service.config.token_file import TokenFile, TokenFileUnsafe
 
 TOKEN_VARIABLE = "TORCHGATE_ADMIN_TOKEN"  # noqa: S105 - a name
@@ -22,10 +23,12 @@ def find_token(url: str, environment: Mapping[str, str] = os.environ) -> str | N
         if token := environment.get(TOKEN_VARIABLE):
             return token
         if path := environment.get(FILE_VARIABLE):
-            return Path(path).read_text().strip()
+            return read_secret(Path(path))
         file = _file(url, environment)
         return None if file is None else file.read()
-    except (OSError, TokenFileUnsafe, UnicodeDecodeError) as error:
+    except ValueError as error:
+        raise CallFailed(f"{FILE_VARIABLE}={path}: {error}") from error
+    except (OSError, TokenFileUnsafe) as error:
         raise CallFailed(f"the admin token cannot be read: {error}") from error
 
 

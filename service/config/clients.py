@@ -17,7 +17,9 @@ MOST_SHARE = 100
 MOST_BYTES = 1024 * 1024
 MOST_CLIENTS = 200  # each is a value of metrics' labels
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
-RESERVED = frozenset({"admin", "anybody", "gateway"})
+# The last are those of TORCHGATE_API_KEYS.
+RESERVED = re.compile(r"admin|anybody|gateway|key-[0-9]+")
+SHOWN_FIELD = re.compile(r"[a-z_]{1,20}|sha256|[0-9]{1,6}")  # anything else may be a key in the wrong place
 
 Key = Annotated[str, StringConstraints(min_length=LEAST_CHARACTERS)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -30,7 +32,7 @@ class ClientEntry(BaseModel):
 
     keys: tuple[Key, ...] = ()
     sha256: tuple[Digest, ...] = ()  # of keys that the file does not hold
-    scopes: frozenset[Scope] = frozenset({"predict"})
+    scopes: frozenset[Scope] = Field(frozenset({"predict"}), min_length=1)
     share: float = Field(1, ge=1, le=MOST_SHARE)
     images_per_second: float | None = Field(None, gt=0)  # None is the setting
     burst_images: int | None = Field(None, ge=1)
@@ -39,6 +41,8 @@ class ClientEntry(BaseModel):
     def _has_key(self) -> "ClientEntry":
         if not (self.keys or self.sha256):
             raise ValueError("it has neither keys nor sha256")
+        if any(key != key.strip() for key in self.keys):
+            raise ValueError("a key begins or ends with a blank, which no request can send; remove it")
         return self
 
     @property
@@ -62,11 +66,12 @@ class ClientsInvalid(ValueError):
 def read_clients(path: Path) -> Mapping[str, ClientEntry]:
     """Return the clients of a file by their names; raises ClientsInvalid."""
     try:
-        entries = _ENTRIES.validate_python(tomllib.loads(read_file(path, MOST_BYTES).decode()))
+        found = tomllib.loads(read_file(path, MOST_BYTES).decode())
+        entries = _ENTRIES.validate_python(found)
     except OSError as error:
         raise ClientsInvalid(f"{path}: {error.strerror}") from error
     except ValidationError as error:
-        faults = [f"{'.'.join(str(step) for step in fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+        faults = [f"{_place(fault['loc'], list(found))}: {fault['msg']}" for fault in error.errors()]
         raise ClientsInvalid(f"{path}: {'; '.join(faults)}") from None  # the cause shows keys
     except RecursionError:
         raise ClientsInvalid(f"{path}: it is nested too deeply") from None
@@ -74,14 +79,24 @@ def read_clients(path: Path) -> Mapping[str, ClientEntry]:
         raise ClientsInvalid(f"{path}: it is no TOML: {error}") from None
     if not 1 <= len(entries) <= MOST_CLIENTS:
         raise ClientsInvalid(f"{path}: it has {len(entries)} clients; 1 to {MOST_CLIENTS} are allowed")
-    for name in entries:
-        if not NAME.fullmatch(name) or name in RESERVED:
+    for number, name in enumerate(entries, 1):
+        if not NAME.fullmatch(name):
             raise ClientsInvalid(
-                f"{path}: a client cannot be called {name!r}; take lower-case letters, digits and . _ -, at most 40"
+                f"{path}: client {number} cannot have its name; take lower-case letters, digits and . _ -, at most 40"
             )
+        if RESERVED.fullmatch(name):
+            raise ClientsInvalid(f"{path}: a client cannot be called {name}: the gateway uses this name; take another")
     owners: dict[bytes, str] = {}
     for name, entry in entries.items():
         for each in entry.digests:
             if owners.setdefault(each, name) != name:
                 raise ClientsInvalid(f"{path}: {owners[each]} and {name} have one key; each needs its own")
     return entries
+
+
+def _place(steps: tuple[int | str, ...], names: list[str]) -> str:
+    """Return where a fault is; what may be a key is not shown."""
+    client, *rest = map(str, steps)
+    shown = [client if NAME.fullmatch(client) else f"client {names.index(client) + 1}"]
+    shown += [each if SHOWN_FIELD.fullmatch(each) else "(not shown)" for each in rest]
+    return ".".join(shown)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 PREFIX = "TORCHGATE_"
 MOST_KEY_BYTES = 16 * 1024  # of a public key in PEM
+MOST_SECRET_BYTES = 1024 * 1024
 
 
 def env_name(field: str) -> str:
@@ -47,25 +48,42 @@ def with_secrets(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, An
         if values.get(name) is not None:
             raise ValueError(f"{shown}: {env_name(name)} is set as well; unset one of the two")
         try:
-            values[name] = Path(path).read_text().strip()
-        except OSError as error:
-            raise ValueError(f"{shown}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{shown}: it is no UTF-8 text; write the secret into it as text") from error
-        if not values[name]:
-            raise ValueError(f"{shown}: the file is empty; write the secret into it")
+            values[name] = read_secret(Path(path))
+        except ValueError as error:
+            raise ValueError(f"{shown}: {error}") from error
     return values
 
 
-def require_trusted_keys(folder: Path) -> None:
-    """Raise ValueError unless the folder holds a public key that can be read."""
+def read_secret(path: Path) -> str:
+    """Return the one line of text that a file holds; raises ValueError, which says what is wrong and shows nothing."""
+    try:
+        secret = read_file(path, MOST_SECRET_BYTES).decode().strip()
+    except OSError as error:
+        raise ValueError(f"{error.strerror}; write the secret into a file that this user can read") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("it is no UTF-8 text; write the secret into it as text") from error
+    if not secret:
+        raise ValueError("the file is empty; write the secret into it")
+    if not secret.isprintable():
+        raise ValueError("it holds more than one line, or a character that nobody can type; leave only the secret")
+    return secret
+
+
+def require_trusted_keys(folder: Path, store: Path) -> None:
+    """Raise ValueError unless the folder holds a public key that can be read, and is no part of the model store."""
     given = f"{env_name('trusted_keys_dir')}={folder}"
+    if folder.resolve().is_relative_to(store.resolve()):
+        raise ValueError(
+            f"{given}: it is in the model store, so whoever can replace the store could add a key; name a folder "
+            f"outside of {store}"
+        )
     try:
         keys = [path for path in folder.iterdir() if path.suffix == ".pub"]
         for path in keys:
             read_file(path, MOST_KEY_BYTES)
     except OSError as error:
-        raise ValueError(f"{given}: {error.filename}: {error.strerror}") from error
+        place = "" if error.filename == str(folder) else f"{error.filename}: "
+        raise ValueError(f"{given}: {place}{error.strerror}; leave only readable *.pub files in it") from error
     if not keys:
         raise ValueError(f"{given}: there is no *.pub in it; `python -m training keys new` makes one")
 
@@ -105,7 +123,8 @@ def require_parquet(folder: Path) -> None:
 
 def require_collector(address: str) -> None:
     """Raise ValueError unless spans can be sent to a collector at this address."""
-    given = f"{env_name('tracing_endpoint')}={address}"
+    hidden = "(not shown, it may hold a password)"
+    given = f"{env_name('tracing_endpoint')}={hidden if '@' in address or '?' in address else address}"
     try:
         url = urlsplit(address)
         is_host = bool(url.hostname) and url.port != 0 and "@" not in url.netloc

@@ -181,7 +181,7 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
                     f"{env_name(larger)}={getattr(self, larger)}"
                 )
         if self.trusted_keys_dir is not None:
-            require_trusted_keys(self.trusted_keys_dir)
+            require_trusted_keys(self.trusted_keys_dir, self.model_store)
         if self.clients_file is not None:
             try:
                 read_clients(self.clients_file)

@@ -64,14 +64,16 @@ class TokenFile:
                 raise TokenFileUnsafe(f"{self.path} must be a file that only its owner, you, can read")
             return file.read(LONGEST_TOKEN).decode("ascii", "replace").strip() or None
 
-    def token(self) -> str:
-        """Return the token of a gateway that has this port already, or ended without removing its file; else a new one.
+    def token(self, *, is_taking_over: bool) -> str:
+        """Return the token of the running gateway if this one takes over its port, else a new one.
 
-        A gateway that takes over the port from another one so keeps its token.
+        The token of a gateway that was killed is not used again. While nobody listened, another user's program may have
+        taken the port, and the command line may have sent it that token.
         """
-        with suppress(OSError, TokenFileUnsafe):
-            if (found := self.read()) is not None:
-                return found
+        if is_taking_over:
+            with suppress(OSError, TokenFileUnsafe):
+                if (found := self.read()) is not None:
+                    return found
         return secrets.token_urlsafe(32)
 
     @contextmanager
@@ -109,10 +111,12 @@ class TokenFile:
         return inode
 
 
-def own_token(folder: Path | None, ports: Sequence[int]) -> tuple[str, AbstractContextManager[None]]:
+def own_token(
+    folder: Path | None, ports: Sequence[int], *, is_taking_over: bool
+) -> tuple[str, AbstractContextManager[None]]:
     """Return the token of a gateway that listens on `ports`, and a context inside which their files have it."""
     files = [TokenFile(folder, port) for port in ports]
-    token = files[0].token()
+    token = files[0].token(is_taking_over=is_taking_over)
 
     @contextmanager
     def holding() -> Iterator[None]:

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import httptools
 
+from service.http.server import heads
 from service.http.server.clients import Client, Wire
 from service.http.server.connections import Connections
 
@@ -149,24 +150,43 @@ class DirectRequest:
 
 
 def direct_request(
-    application: DirectApplication,
+    application: DirectApplication | None,
     parser: httptools.HttpRequestParser,
     target: bytes,
     headers: RawHeaders,
     client: Client,
     awaits_continue: bool,
-) -> DirectRequest | None:
-    """Return the request whose head is parsed if `application` answers it around ASGI."""
-    method, url = parser.get_method(), httptools.parse_url(target)
-    path = urllib.parse.unquote(url.path.decode("ascii"))
-    if (method, path) not in application.direct_routes:
-        return None
-    return DirectRequest(
+) -> tuple[bytes, DirectRequest | None]:
+    """Return the target of the head that was read, beginning with a path, and its request if it goes around ASGI.
+
+    A head that another server or a proxy may read in another way is refused (RFC 9112, sections 2.3, 3.2 and 6.1).
+
+    Raises:
+        MessageRefused: the version is not 1.0 or 1.1, there is not one `Host` (1.0 may have none), the target is no
+            URL, or the body is encoded in another way than in chunks.
+    """
+    version, names = parser.get_http_version(), [name for name, _ in headers]
+    if version not in {"1.1", "1.0"}:
+        raise heads.MessageRefused(heads.VERSION_NOT_SUPPORTED)
+    if (num_hosts := names.count(b"host")) != 1 and (num_hosts or version == "1.1"):
+        raise heads.MessageRefused(heads.BAD_REQUEST)
+    if b"transfer-encoding" in names and [v.lower() for n, v in headers if n == b"transfer-encoding"] != [b"chunked"]:
+        raise heads.MessageRefused(heads.NOT_IMPLEMENTED)
+    try:
+        method, url = parser.get_method(), httptools.parse_url(target)
+    except httptools.HttpParserInvalidURLError as error:
+        raise heads.MessageRefused(heads.BAD_REQUEST) from error
+    if url.path is None:  # as in `GET http://host HTTP/1.1`
+        target = b"/" if url.query is None else b"/?" + url.query
+    path = urllib.parse.unquote((url.path or b"/").decode("ascii"))
+    if application is None or (method, path) not in application.direct_routes:
+        return target, None
+    return target, DirectRequest(
         method.decode("ascii"),
         path,
         url.query or b"",
         headers,
         client,
-        keep_alive=parser.get_http_version() != "1.0" and parser.should_keep_alive(),
+        keep_alive=version != "1.0" and parser.should_keep_alive(),
         awaits_continue=awaits_continue,
     )

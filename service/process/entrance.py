@@ -23,6 +23,8 @@ BIND_SECONDS = 5.0  # in which an old gateway that stops gives up its port
 class Entrance(Protocol):
     """Gives the server its sockets."""
 
+    is_taking_over: bool  # from a running gateway
+
     @property
     def ports(self) -> Sequence[int]:
         """Return the ports of the sockets."""
@@ -39,6 +41,8 @@ class Entrance(Protocol):
 
 class OwnSockets:
     """Sockets that are there already."""
+
+    is_taking_over = False
 
     def __init__(self, sockets: Sequence[ListeningSocket]) -> None:
         self._sockets = sockets
@@ -64,6 +68,8 @@ class OwnSockets:
 
 class TakeOver:
     """The sockets of `old`, once this gateway can answer whatever that one can."""
+
+    is_taking_over = True
 
     def __init__(self, old: OldGateway, settings: Settings) -> None:
         self._old = old

@@ -96,6 +96,7 @@ def site_of(backend: str, tmp_path: Path) -> Iterator[Site]:
     store, copies = AttackedStore(tmp_path), tmp_path / "copies"
     env = {
         "TORCHGATE_TRUSTED_KEYS_DIR": str(store.keys),
+        "TORCHGATE_DATABASE_URL": f"sqlite:///{tmp_path}/state.db",
         "TORCHGATE_WORKERS_PER_VERSION": "1",
         "TORCHGATE_MODEL_STORE_POLICY": "all",
     }

@@ -33,6 +33,7 @@ def over_clock(clock: Path, store: Path, trusted: Path) -> GatewayProcess:
         store,
         TORCHGATE_WORKERS_PER_VERSION="1",
         TORCHGATE_TRUSTED_KEYS_DIR=str(trusted),
+        TORCHGATE_DATABASE_URL=f"sqlite:///{trusted.parent}/state.db",
         TORCHGATE_QUOTA_IMAGES_PER_SECOND=str(QUOTA),
         TORCHGATE_QUOTA_BURST_IMAGES=str(BURST),
     )

@@ -318,6 +318,7 @@ KEYS = st.sampled_from(
         '"minWorkers"',
         "'maxWorkers'",
         '"min\\x57orkers"',
+        '? "min\\\n  Workers"\n',
         "!!str maxWorkers",
         "&a minWorkers",
         "? minWorkers\n",
@@ -379,6 +380,7 @@ def workers_in(document: Any) -> list[int]:
 @example(config=b"minWorkers: 0x64\n")
 @example(config=b'"min\\x57orkers": 100\n')
 @example(config="minWorkers: 100\n".encode("utf-16"))
+@example(config=b'? "min\\\n  Workers"\n: 100\n')
 @given(config=CONFIGS)
 def test_no_config_asks_for_more_workers_than_allowed(config: bytes) -> None:
     content = io.BytesIO()

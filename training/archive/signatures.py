@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import stat
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ from training.errors import SettingError
 SCHEMA_VERSION = 1
 KEY_ID_CHARACTERS = 16
 MOST_DAYS = 3650
+MOST_KEY_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,17 @@ def new_key(path: Path) -> Path:
 
 
 def read_key(path: Path) -> Ed25519PrivateKey:
-    """Return a private key; raises SettingError for a file that holds none."""
+    """Return a private key; raises SettingError for a file that holds none, or that everybody can read."""
     try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
+        status = path.stat()
+        is_key = stat.S_ISREG(status.st_mode) and status.st_size <= MOST_KEY_BYTES
+        written = path.read_bytes() if is_key else b""
     except OSError as error:
         raise SettingError(f"--signing-key-file: {path}: {error.strerror}") from error
+    if is_key and status.st_mode & 0o007:
+        raise SettingError(f"--signing-key-file: {path} is open to every user: run chmod o= {path}")
+    try:
+        key = load_pem_private_key(written, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise SettingError(f"--signing-key-file: {path} holds no private key in PEM without a password") from error
     if not isinstance(key, Ed25519PrivateKey):

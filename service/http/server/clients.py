@@ -103,10 +103,15 @@ class Clients:
 
 
 def _subject(certificate: dict[str, Any] | None) -> str | None:
-    """Return the subject of a certificate as text, such as `CN=alice,O=operators`; None without one."""
+    """Return the subject of a certificate as text, such as `CN=alice,O=operators`; None without a certificate.
+
+    Where the subject is empty, its alternative names are who it is (RFC 5280, section 4.1.2.6), else its number.
+    """
     if not certificate:
         return None
     pairs = [pair for names in certificate.get("subject", ()) for pair in names]
+    pairs = pairs or [pair for pair in certificate.get("subjectAltName", ()) if isinstance(pair[1], str)]
+    pairs = pairs or [("serial", certificate.get("serialNumber", "unknown"))]
     return ",".join(f"{SHORT_NAMES.get(name, name)}={SPECIAL.sub(BACKSLASH, value)}" for name, value in pairs)
 
 

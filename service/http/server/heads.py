@@ -14,6 +14,7 @@ REQUEST_TIMEOUT = b"408 Request Timeout"
 URI_TOO_LONG = b"414 URI Too Long"
 HEADERS_TOO_LARGE = b"431 Request Header Fields Too Large"
 NOT_IMPLEMENTED = b"501 Not Implemented"
+VERSION_NOT_SUPPORTED = b"505 HTTP Version Not Supported"
 
 
 class MessageRefused(Exception):

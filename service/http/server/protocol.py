@@ -144,6 +144,9 @@ class BoundedHttpProtocol(Connection):
             if self.parser.get_method() == b"CONNECT":
                 raise heads.MessageRefused(heads.NOT_IMPLEMENTED)
             return  # `parse` has the head parsed again, without the wish to upgrade
+        self.url, request = direct_request(
+            self._application, self.parser, self.url, self.headers, self._client, self.expect_100_continue
+        )
         self._has_progressed = True
         self._awaits_head = False
         if self._head_timer.handle is not None:
@@ -151,11 +154,6 @@ class BoundedHttpProtocol(Connection):
         self._idle_timer.idle_since = None  # the answer to the request before may have been sent while this head came
         if self.transport.is_closing():
             raise heads.MessageRefused(heads.BAD_REQUEST)  # which nobody hears
-        request = None
-        if self._application is not None:
-            request = direct_request(
-                self._application, self.parser, self.url, self.headers, self._client, self.expect_100_continue
-            )
         self._parsed = request
         if request is None:
             super().on_headers_complete()

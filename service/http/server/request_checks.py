@@ -1,7 +1,7 @@
 """Which requests come in at a listener: for whose name, and for which paths."""
 
 import ipaddress
-from urllib.parse import urlsplit
+import re
 
 from service.config.settings import Settings
 from service.errors.request import AdminListenerOnly, HostNotAllowed
@@ -9,6 +9,7 @@ from service.process.listening import ADMIN
 
 # What the public listener answers if there is another one for the rest.
 PUBLIC_PATHS = frozenset({"/predict", "/feedback", "/healthz", "/readyz"})
+HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{0,5})?")  # RFC 9110, section 7.2
 MOST_KNOWN = 256
 LONGEST_HOST = 100  # of which an error tells
 LONGEST_PATH = 200  # of which an error tells
@@ -46,10 +47,10 @@ class RequestChecks:
     def _is_allowed(self, text: str) -> bool:
         if self._names is None and not self._is_local:
             return True
-        try:
-            name = urlsplit(f"//{text}").hostname or ""
-        except ValueError:
+        found = HOST.fullmatch(text)
+        if found is None:
             return False
+        name = (found[1] or found[2]).lower()
         return name in self._names if self._names is not None else is_loopback(name)
 
 

@@ -17,7 +17,7 @@ ARCHIVE_MANIFEST = "MAR-INF/MANIFEST.json"
 # A line with a number of workers as people write it. YAML has many other ways, and TorchServe reads them all: what may
 # be one of them is refused. Those are the words elsewhere, escapes that may spell them, and UTF-16.
 WORKERS = re.compile(rb"^[ \t]*m(?:in|ax)Workers[ \t]*:[ \t]+(0|[1-9][0-9]{0,8})[ \t]*(?:#.*)?\r?$", re.MULTILINE)
-MAY_BE_WORKERS = re.compile(rb"m(?:in|ax)Workers|\\[xuU]|\0")
+MAY_BE_WORKERS = re.compile(rb"m(?:in|ax)Workers|\\|\0")
 
 
 def read_contract(file: BinaryIO, archive: Archive) -> Contract:
@@ -68,7 +68,7 @@ def _numbers_of_workers(written: bytes, config: str) -> list[int]:
     if len(MAY_BE_WORKERS.findall(written)) > len(found):
         raise StoreError(
             f"its {config} may ask for workers in an unusual way: give each number in a line of its own, "
-            "in UTF-8 without escapes, such as minWorkers: 1"
+            "in UTF-8 without backslashes, such as minWorkers: 1"
         )
     return [int(number) for number in found]
 

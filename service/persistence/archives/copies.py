@@ -8,6 +8,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -25,6 +26,9 @@ FICLONE = 0x40049409  # linux/fs.h: share the blocks until one of the two files 
 # What a file system answers that cannot share blocks, or not between these two files.
 NO_CLONE = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EBADF}
 SUFFIX = ".mar"
+OURS = re.compile(
+    rf"[0-9a-f]{{64}}-[0-9a-f]{{8}}{re.escape(SUFFIX)}"
+)  # sha256, and a number that makes it the only one
 
 
 @contextmanager
@@ -77,8 +81,10 @@ def _remove(place: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Delete the copies that nobody locks. Blocks on disk."""
+    """Delete the copies that nobody locks, and no other file. Blocks on disk."""
     for place in folder.glob(f"*{SUFFIX}"):
+        if not OURS.fullmatch(place.name):
+            continue
         with suppress(OSError):  # it is locked, or its owner was faster
             descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:

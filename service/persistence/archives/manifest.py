@@ -22,7 +22,7 @@ class _Manifest(BaseModel):
 
 
 def read_catalog(store: Path, trust: Trust) -> Catalog:
-    """Return the archives in the manifest of `store`; none while there is no manifest.
+    """Return the archives in the manifest of `store`; none while there was no manifest yet.
 
     Raises:
         StoreError: the manifest is not readable, not to be trusted, or not of the agreed form.
@@ -31,6 +31,7 @@ def read_catalog(store: Path, trust: Trust) -> Catalog:
     try:
         written = read_file(path, MOST_BYTES)
     except FileNotFoundError:
+        trust.check_absence(store)
         return Catalog(())
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error

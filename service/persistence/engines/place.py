@@ -22,6 +22,7 @@ DRIVERS = {
     "postgresql": "postgresql+psycopg",  # the driver that the extra `postgres` brings
     "postgresql+psycopg": "postgresql+psycopg",
 }
+HIDDEN = "(not shown, it may hold a password)"
 FIRST_BYTES = b"SQLite format 3\0"
 
 
@@ -38,6 +39,8 @@ def read_place(url: str) -> sa.URL:
     if place.drivername not in DRIVERS:
         raise PlaceInvalid(f"the state is kept in SQLite or PostgreSQL, not in {place.drivername}. Use {FORMS}")
     place = place.set(drivername=DRIVERS[place.drivername])
+    if _is_torn(place):
+        raise PlaceInvalid("there are two @ in it. Write %40 for one that is in the user or the password")
     if place.get_backend_name() == "sqlite":
         _require_file_name(place)
     else:
@@ -48,7 +51,7 @@ def read_place(url: str) -> sa.URL:
 def require_place(settings: Settings) -> None:
     """Raise ValueError, naming the setting, the place and the mend, if the state's database cannot work there.
 
-    The same if there is no model store, wherever the state is.
+    The same if there is no model store, or if signatures are asked for and the state is in the store.
     """
     try:
         place = read_place(settings.state_url)
@@ -56,6 +59,13 @@ def require_place(settings: Settings) -> None:
             _require_file(Path(str(place.database)), is_in_store=settings.database_url is None)
     except PlaceInvalid as error:
         raise ValueError(f"{_given(settings)}: {error}.") from error
+    if settings.trusted_keys_dir is not None and _is_inside(place, settings.model_store):
+        given = f"{env_name('trusted_keys_dir')}={settings.trusted_keys_dir}"
+        raise ValueError(
+            f"{given}: the state tells which manifests are old, and it is in the model store: whoever can replace the "
+            f"store could make it forget. Set {env_name('database_url')}=sqlite:////folder/file.db, outside of "
+            f"{settings.model_store}."
+        )
     if not settings.model_store.is_dir():
         given = f"{env_name('model_store')}={settings.model_store}"
         raise ValueError(f"{given}: there is no such folder. Make it, or name the one that has the archives.")
@@ -64,9 +74,20 @@ def require_place(settings: Settings) -> None:
 def shown(url: str) -> str:
     """Return a URL for people: no password, and no options, which may hold one too."""
     try:
-        return sa.make_url(url).set(query={}).render_as_string(hide_password=True)
+        place = sa.make_url(url)
     except (ArgumentError, ValueError):
-        return "(not shown, it may hold a password)"
+        return HIDDEN
+    return HIDDEN if _is_torn(place) else place.set(query={}).render_as_string(hide_password=True)
+
+
+def _is_torn(place: sa.URL) -> bool:
+    """Return whether a URL has an @ that ends the password too early, so that its rest would be shown."""
+    return place.get_backend_name() != "sqlite" and "@" in f"{place.host}{place.database}"
+
+
+def _is_inside(place: sa.URL, folder: Path) -> bool:
+    file = place.database if place.get_backend_name() == "sqlite" else None
+    return file is not None and Path(file).resolve().is_relative_to(folder.resolve())
 
 
 def _given(settings: Settings) -> str:

@@ -1,5 +1,6 @@
 """Carries out `torchgate state ...` and says what came of it."""
 
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -16,8 +17,10 @@ from service.persistence.upkeep.sqlite_files import UpkeepFailed
 
 OF_POSTGRESQL = {
     "backup": "The state is in PostgreSQL, whose own program backs it up. Gateways may run.",
-    "restore": "The state is in PostgreSQL, whose own program restores it. Stop all gateways of this database first.",
+    "restore": "The state is in PostgreSQL, whose own program restores it. Stop all gateways of this database first. "
+    "If manifests are signed, sign the newest one anew afterwards: the restored counter may let older ones in.",
 }
+SECRET_OPTIONS = {"password", "sslpassword"}
 RELEASES = "Use the program of the server's release or of a newer one; the password comes from PGPASSWORD or ~/.pgpass."
 
 
@@ -65,9 +68,12 @@ def _rotate_key(url: str, place: sa.URL) -> None:
 
 def _advice(place: sa.URL, verb: str, file: Path) -> str:
     """Return the command of PostgreSQL's that does the same, without a password."""
-    url = place.set(drivername="postgresql", password=None).render_as_string()
+    # Built anew: to set the password to None leaves it, and options may hold one, too.
+    options = {name: value for name, value in place.query.items() if name not in SECRET_OPTIONS}
+    bare = sa.URL.create("postgresql", place.username, None, place.host, place.port, place.database, options)
+    url, name = shlex.quote(bare.render_as_string(hide_password=False)), shlex.quote(str(file))
     if verb == "backup":
-        command = f"pg_dump --format=custom --table='torchgate_*' --file='{file}' '{url}'"
+        command = f"pg_dump --format=custom --table='torchgate_*' --file={name} {url}"
     else:
-        command = f"pg_restore --clean --if-exists --no-owner --single-transaction --dbname='{url}' '{file}'"
+        command = f"pg_restore --clean --if-exists --no-owner --single-transaction --dbname={url} {name}"
     return f"torchgate: {OF_POSTGRESQL[verb]} {RELEASES} Run:\n\n  {command}"

@@ -1,8 +1,11 @@
+import os
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from service.cli.gateway import CallFailed
+from service.cli.token import find_token
 from service.config.environment import env_name
 from service.config.settings import Settings, explain
 
@@ -51,7 +54,11 @@ def test_embedded_workers_are_another_server_than_torchserve_at_its_default_addr
         ({"TORCHGATE_API_KEYS": ",,,,,,,,"}, ["TORCHGATE_API_KEYS=(secret)", "holds no key"]),
         ({"TORCHGATE_API_KEYS": " " * 8}, ["TORCHGATE_API_KEYS=(secret)", "holds no key"]),
         ({"TORCHGATE_ADMIN_TOKEN_FILE": "/nowhere/token"}, ["TORCHGATE_ADMIN_TOKEN_FILE=/nowhere/token", "No such"]),
-        ({"TORCHGATE_DATABASE_URL_FILE": "/dev/null"}, ["TORCHGATE_DATABASE_URL_FILE=/dev/null", "empty"]),
+        ({"TORCHGATE_DATABASE_URL_FILE": "/dev/zero"}, ["TORCHGATE_DATABASE_URL_FILE=/dev/zero", "not a regular"]),
+        (
+            {"TORCHGATE_TRACING": "otlp", "TORCHGATE_TRACING_ENDPOINT": "http://me:hidden@collector:4317"},
+            ["TORCHGATE_TRACING_ENDPOINT=(not shown", "http://host:port"],
+        ),
         (
             {"TORCHGATE_API_KEYS": "long-enough", "TORCHGATE_API_KEYS_FILE": "/nowhere/keys"},
             ["TORCHGATE_API_KEYS_FILE", "TORCHGATE_API_KEYS is set as well"],
@@ -67,6 +74,7 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, env: dict[str
     text = explain(caught.value)
     for part in named:
         assert part in text, text
+    assert "hidden" not in text
 
 
 def test_secrets_come_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,6 +96,33 @@ def test_secrets_come_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert explain(caught.value) == (
         "TORCHGATE_API_KEYS=(secret): Value error, key 1 has 5 characters, at least 8 are needed"
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "the file is empty"),
+        (b"correct-hidden\nnext-hidden\n", "more than one line"),
+        (b"correct\x00hidden", "more than one line, or a character"),
+        (b"hidden\xff", "no UTF-8"),
+        (None, "not a regular file"),
+    ],
+)
+def test_a_secret_is_one_line_of_a_file(tmp_path: Path, content: bytes | None, told: str) -> None:
+    """The gateway and the command line read it alike; neither waits for a pipe."""
+    path = tmp_path / "token"
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ValidationError) as caught:
+        Settings(admin_token_file=path)
+    with pytest.raises(CallFailed) as failed:
+        find_token("http://localhost", {"TORCHGATE_ADMIN_TOKEN_FILE": str(path)})
+    for text in (explain(caught.value), str(failed.value)):
+        assert text.startswith(f"TORCHGATE_ADMIN_TOKEN_FILE={path}: ")
+        assert told in text
+        assert "hidden" not in text
 
 
 def test_tracing_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from service.config.token_file import TokenFile, TokenFileUnsafe
 
 def test_only_its_owner_reads_it_and_it_goes_with_the_gateway(tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "run" / "torchgate", 8000)
-    token = file.token()
+    token = file.token(is_taking_over=False)
     assert file.read() is None
     with file.holding(token):
         assert file.read() == token
@@ -23,14 +23,23 @@ def test_only_its_owner_reads_it_and_it_goes_with_the_gateway(tmp_path: Path) ->
 
 def test_a_gateway_that_takes_over_the_port_keeps_the_token_and_the_file(tmp_path: Path) -> None:
     old, new = TokenFile(tmp_path, 8000), TokenFile(tmp_path, 8000)
-    token = old.token()
+    token = old.token(is_taking_over=False)
     with old.holding(token):
-        assert new.token() == token
-        taken_over = new.holding(new.token())
+        assert new.token(is_taking_over=True) == token
+        taken_over = new.holding(token)
         taken_over.__enter__()
     assert new.read() == token, "the old one's end left the new one's file"
     taken_over.__exit__(None, None, None)
     assert new.read() is None
+
+
+def test_the_token_of_a_gateway_that_was_killed_is_not_used_again(tmp_path: Path) -> None:
+    killed, new = TokenFile(tmp_path, 8000), TokenFile(tmp_path, 8000)
+    killed.holding("known-to-who-had-the-port").__enter__()
+    token = new.token(is_taking_over=False)
+    assert token != "known-to-who-had-the-port"
+    with new.holding(token):
+        assert new.read() == token
 
 
 @pytest.mark.parametrize("fault", ["readable", "link", "folder", "pipe"])
@@ -49,7 +58,7 @@ def test_a_file_that_others_can_read_or_have_put_there_is_not_used(tmp_path: Pat
             os.mkfifo(file.path)
     with pytest.raises((TokenFileUnsafe, OSError)):
         file.read()
-    assert file.token() != "known-to-others"
+    assert file.token(is_taking_over=True) != "known-to-others"
     if fault != "folder":
         with file.holding("secret-of-ours"):
             assert file.read() == "secret-of-ours"

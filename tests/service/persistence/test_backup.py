@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from service.config.settings import Settings
+from service.persistence.archives.counters import Accepted, Counters
+from service.persistence.database import Database
 from service.persistence.upkeep import commands
 from tests.gateway import Rig, running_gateway
 from tests.postgres import programs, running_postgres
@@ -130,6 +132,42 @@ async def test_force_changes_the_state_under_a_running_gateway(tmp_path: Path) -
         assert await labels(rig) == {"old", "next"}
 
 
+@pytest.mark.parametrize("is_forced", [False, True])
+@pytest.mark.parametrize("revision", ["0002", "0003"])
+async def test_a_restore_does_not_make_an_old_manifest_the_newest_again(
+    tmp_path: Path, revision: str, is_forced: bool
+) -> None:
+    """The backup is from before a signature was accepted; maybe from before there were counters at all."""
+    database, file = tmp_path / "state.db", tmp_path / "backup"
+    url = f"sqlite:///{database}"
+    async with running_gateway(tmp_path, database_url=url) as rig:
+        await label(rig, "old")
+    accept(url, {"a": (5, "five"), "b": (7, "seven")})
+    assert (await state("backup", str(file), url=url))[0] == 0
+    if revision == "0002":
+        with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+            connection.execute("DROP TABLE torchgate_manifest_counters")
+            connection.execute("UPDATE torchgate_revision SET version_num = '0002'")
+    accept(url, {"a": (6, "six"), "c": (1, "one")})
+    code, said = await state("restore", *(["--force"] if is_forced else []), str(file), url=url)
+    assert code == 0, said
+    with closing(sqlite3.connect(database)) as connection:
+        kept = connection.execute("SELECT key_id, counter, sha256 FROM torchgate_manifest_counters").fetchall()
+    assert sorted(kept) == [("a", 6, "six"), ("b", 7, "seven"), ("c", 1, "one")]
+    assert named(tmp_path, ".*") == []
+    async with running_gateway(tmp_path, database_url=url) as rig:
+        assert await labels(rig) == {"old"}
+
+
+def accept(url: str, counters: dict[str, tuple[int, str]]) -> None:
+    """Note counters of signatures as a gateway does that reads the manifests."""
+    database = Database(url)
+    database.open()
+    for key_id, (counter, sha256) in counters.items():
+        Counters(database).accept(key_id, Accepted(counter, sha256))
+    database.close()
+
+
 async def test_what_cannot_be_trusted_is_refused(tmp_path: Path) -> None:
     database, file = tmp_path / "state.db", tmp_path / "backup"
     url = f"sqlite:///{database}"
@@ -172,7 +210,9 @@ async def test_the_commands_for_postgresql_work_as_printed(tmp_path: Path) -> No
     with running_postgres() as url:
         async with running_gateway(tmp_path, database_url=url) as rig:
             await label(rig, "old")
-            run_printed(await state("backup", str(file), url=url.replace("postgres@", "postgres:hidden@")))
+            secret = url.replace("postgres@", "postgres:hidden@")
+            secret += f"{'&' if '?' in secret else '?'}password=hidden&application_name=it's%20me"
+            run_printed(await state("backup", str(file), url=secret))
             await label(rig, "new")
             code, said = await command("rotate-key", url=url)  # which works on the database itself, whichever it is
             assert (code, "a new key" in said) == (0, True), said
@@ -186,6 +226,7 @@ def run_printed(told: tuple[int, str]) -> None:
     code, said = told
     assert code == 2
     assert "hidden" not in said
+    assert "***" not in said
     program, *arguments = shlex.split(said.splitlines()[-1])
     done = subprocess.run([programs() / program, *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

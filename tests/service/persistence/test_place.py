@@ -29,6 +29,8 @@ def refused(**options: str) -> str:
         ("postgresql+asyncpg://me:hidden@host/state", ["not in postgresql+asyncpg"]),
         ("postgresql://me@host/state?passwort=hidden", ["=postgresql://me@host/state: ", "passwort"]),
         ("me:hidden@host", ["(not shown", "not a URL"]),
+        ("postgresql://me:a@hidden@host/state", ["(not shown", "Write %40"]),
+        ("postgresql://me:a@b/hidden@host/state", ["(not shown", "Write %40"]),
         ("postgresql://me:hidden@host:port/state", ["(not shown", "not a URL"]),
         ("sqlite://", ["forgets every decision"]),
         ("sqlite:///:memory:", ["forgets every decision"]),

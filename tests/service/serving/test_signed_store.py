@@ -10,6 +10,7 @@ import pytest
 
 from service.config.settings import Settings
 from service.domain.backend import Target
+from service.persistence.engines.place import require_place
 from tests.gateway import Rig, running_gateway
 from tests.signing import Key, delist, new_key, sign, trust
 from tests.stores import make_store
@@ -60,6 +61,9 @@ class Signed:
     def unsign(self) -> None:
         (self.store / "manifest.json.sig").unlink()
 
+    def remove_the_manifest(self) -> None:
+        (self.store / "manifest.json").unlink()
+
     def sign_by_the_old_way(self) -> None:
         (self.store / "manifest.json.sig").write_text("ab" * 32)
 
@@ -82,6 +86,7 @@ ATTACKS: list[tuple[Callable[[Signed], None], str]] = [
     (Signed.expire, "expired"),
     (Signed.unsign, "unsigned"),
     (Signed.sign_by_the_old_way, "unsigned"),
+    (Signed.remove_the_manifest, "unsigned"),
     (Signed.revoke_the_archive, "revoked"),
     (Signed.revoke_the_key, "unknown_key"),
     (Signed.sign_by_a_stranger, "unknown_key"),
@@ -281,3 +286,18 @@ def test_a_folder_without_keys_stops_the_start(tmp_path: Path) -> None:
         Settings.model_validate({"trusted_keys_dir": tmp_path / "missing"})
     with pytest.raises(ValueError, match=r"TORCHGATE_TRUSTED_KEYS_DIR=.*there is no \*\.pub"):
         Settings.model_validate({"trusted_keys_dir": tmp_path})
+    (tmp_path / "1.pub").mkdir()
+    with pytest.raises(ValueError, match=r"1\.pub: it is not a regular file; leave only readable \*\.pub"):
+        Settings.model_validate({"trusted_keys_dir": tmp_path})
+
+
+def test_who_can_replace_the_store_can_neither_add_a_key_nor_make_the_counter_forgotten(tmp_path: Path) -> None:
+    signed = Signed.make(tmp_path)
+    given: dict[str, Any] = {"model_store": signed.store, "trusted_keys_dir": signed.keys}
+    for url in (None, f"sqlite:///{signed.store}/state.db", f"sqlite:///{signed.store}/../store/state.db"):
+        with pytest.raises(ValueError, match=rf"{signed.keys}: .*Set TORCHGATE_DATABASE_URL=.* outside of"):
+            require_place(Settings.model_validate({**given, "database_url": url}))
+    require_place(Settings.model_validate({**given, "database_url": f"sqlite:///{tmp_path}/state.db"}))
+    trust(signed.store / "keys", signed.key)
+    with pytest.raises(ValueError, match=r"TORCHGATE_TRUSTED_KEYS_DIR=.*/keys: it is in the model store"):
+        Settings.model_validate({**given, "trusted_keys_dir": signed.store / "keys"})

@@ -1,13 +1,14 @@
 """Keys and signatures from the command line."""
 
 import json
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from tests.stores import make_store
-from training.archive.signatures import new_key
+from training.archive.signatures import new_key, signer
 from training.commands.cli import dispatch
 from training.errors import ArchiveError, SettingError
 
@@ -51,6 +52,17 @@ def test_a_manifest_is_signed_anew_and_archives_are_revoked(tmp_path: Path) -> N
     assert (store / "digits-1.0.mar").exists()
     with pytest.raises(ArchiveError, match=r"does not list digits-1\.0\.mar; it lists digits-1\.1\.mar"):
         dispatch(["sign", "--revoke", "digits-1.0.mar"], environment)
+
+
+def test_a_signing_key_that_everybody_can_read_or_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    new_key(tmp_path / "key")
+    (tmp_path / "key").chmod(0o644)
+    with pytest.raises(SettingError, match=r"key is open to every user: run chmod o= .*key"):
+        signer(tmp_path / "key", days=1)
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(SettingError, match="holds no private key"):
+            signer(path, days=1)
 
 
 def test_what_is_missing_is_said_with_the_next_step(tmp_path: Path) -> None:

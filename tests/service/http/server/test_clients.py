@@ -75,6 +75,9 @@ async def test_the_log_has_the_nearest_address_that_is_no_trusted_proxy(
         ({}, "rebound.example", 421),
         ({}, "127.0.0.1.rebound.example", 421),
         ({}, "192.0.2.1", 421),
+        ({}, "rebound.example@localhost", 421),
+        ({}, "localhost/path", 421),
+        ({}, "localhost:8000:80", 421),
         ({"host": "0.0.0.0"}, "anything.example", 200),  # noqa: S104 - the setting alone
         ({"allowed_hosts": "*"}, "anything.example", 200),
         ({"allowed_hosts": "gateway.example, 192.0.2.1"}, "Gateway.Example:443", 200),

@@ -80,6 +80,13 @@ async def test_a_change_needs_what_the_setting_says(
         assert (await rig.predict(b"class:1")).status_code == 200  # which needs none
 
 
+async def test_a_certificate_without_a_subject_is_known_by_its_other_names(files: Files) -> None:
+    async with gateway_of(files, client_certificates="accept") as rig:
+        answer = await change(rig, files.trust_without_subject("spiffe://example.org/ops"), {})
+        assert answer.status_code == 200, answer.text
+        assert await last_actor(rig) == "URI=spiffe://example.org/ops"
+
+
 async def test_a_certificate_of_another_ca_comes_in_nowhere(files: Files) -> None:
     async with gateway_of(files, client_certificates="accept") as rig:
         trust = files.trust

@@ -79,12 +79,17 @@ def test_a_pipe_in_the_store_holds_nobody_up(tmp_path: Path) -> None:
 
 def test_copies_that_a_killed_gateway_left_are_removed_and_others_stay(tmp_path: Path) -> None:
     store, archive, _ = store_of(tmp_path)
-    (tmp_path / "copies" / "left.mar").write_bytes(b"x")
-    with (tmp_path / "copies" / "used.mar").open("wb") as used:
+    left, in_use = (f"{archive.sha256}-{number:08x}.mar" for number in range(2))
+    (tmp_path / "copies" / left).write_bytes(b"x")
+    others = {"digits-1.0.mar", f"{archive.sha256}.mar", f"x{left}"}  # the folder may be the wrong one
+    for name in others:
+        (tmp_path / "copies" / name).write_bytes(b"not ours")
+    with (tmp_path / "copies" / in_use).open("wb") as used:
         fcntl.flock(used, fcntl.LOCK_EX)
         verified = store.verified(archive, threading.Event())
         again = store.verified(archive, threading.Event())
-        assert {each.name for each in (tmp_path / "copies").iterdir()} == {"used.mar", verified.name, again.name}
+        found = {each.name for each in (tmp_path / "copies").iterdir()}
+        assert found == {in_use, verified.name, again.name, *others}
         verified.close()
         again.close()
 
