@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
-from service.cli.tls import client_context
+from service.cli.tls import CA_VARIABLE, client_context
 
 # Loading a version takes as long as it takes; the gateway has a limit of its own.
 TIMEOUT = httpx.Timeout(10, read=300)
@@ -63,10 +63,18 @@ class Gateway:
         except httpx.TimeoutException as error:
             raise CallFailed(f"no answer from {self._client.base_url} in time") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise CallFailed(f"{self._client.base_url} cannot be reached: {error}") from error
+            said = str(error).rstrip(".")
+            raise CallFailed(f"{self._client.base_url} cannot be reached: {said}{self._next_step(error)}") from error
         if answer.is_error:
             raise CallFailed(_explained(answer))
         return answer
+
+    def _next_step(self, error: Exception) -> str:
+        if isinstance(error, httpx.RemoteProtocolError) and self._client.base_url.scheme == "http":
+            return ". If the gateway has a certificate, its URL begins with https"
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return f". Name the CA of the gateway's certificate in {CA_VARIABLE}"
+        return ""
 
 
 def _explained(answer: httpx.Response) -> str:

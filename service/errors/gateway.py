@@ -45,6 +45,11 @@ from typing import ClassVar, Self
 from service.errors.reason import Reason
 
 
+def _listed(value: object) -> object:
+    """Return names as people write them."""
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list | tuple) else value
+
+
 class GatewayError(Exception):
     """Anything that the gateway answers other than a prediction."""
 
@@ -57,7 +62,7 @@ class GatewayError(Exception):
 
     def __str__(self) -> str:
         """Return the sentence with the error's own data in it."""
-        return self.sentence.format(**vars(self))
+        return self._filled(self.sentence)
 
     def without_traceback(self) -> Self:
         """Forget where it was raised, and why.
@@ -77,7 +82,10 @@ class GatewayError(Exception):
     def texts(self) -> Reason:
         """Return the sentence for readers and the one for others, as parts of a sentence."""
         whole = str(self).rstrip(".")
-        return Reason(whole if self.public_sentence is None else self.public_sentence.format(**vars(self)), whole)
+        return Reason(whole if self.public_sentence is None else self._filled(self.public_sentence), whole)
+
+    def _filled(self, sentence: str) -> str:
+        return sentence.format(**{name: _listed(value) for name, value in vars(self).items()})
 
     def told(self, *, may_read: bool) -> str:
         """Return the sentence for a caller who may read details, or may not."""

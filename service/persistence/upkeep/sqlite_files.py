@@ -32,7 +32,8 @@ class Content:
     num_events: int
 
     def __str__(self) -> str:
-        return f"{self.num_models} models and {self.num_events} events"
+        numbers = (self.num_models, "model"), (self.num_events, "event")
+        return " and ".join(f"{number} {name}{'' if number == 1 else 's'}" for number, name in numbers)
 
 
 def require_whole(path: Path) -> None:

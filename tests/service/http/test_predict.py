@@ -65,7 +65,7 @@ async def test_a_version_is_chosen(tmp_path: Path) -> None:
         assert answer.json()["version"] == answer.headers["x-model-version"] == "1.0-int8-dynamic"
         problem_of(await rig.predict(b"class:1", params={"model": "cats"}), 404, "model_not_found")
         problem = problem_of(await rig.predict(b"class:1", params={"version": "9"}), 404, "version_not_found")
-    assert "1.0-int8-dynamic" in problem["detail"]
+    assert problem["detail"] == "Model 'digits' has no version '9'; served: 1.0, 1.0-int8-dynamic."
 
 
 async def test_a_bad_image_fails_alone(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ async def test_a_backup_under_changes_has_all_that_was_acknowledged_and_is_resto
         num_since = len(done) - len(before)
         changing.cancel()
         await asyncio.gather(changing, return_exceptions=True)
-        assert (code, "holds 1 models and" in said) == (0, True), said
+        assert (code, "holds 1 model and" in said) == (0, True), said
         assert num_since > 0  # changes went on meanwhile
         assert file.stat().st_mode & 0o777 == 0o600
         assert named(tmp_path, ".backup.*") == []

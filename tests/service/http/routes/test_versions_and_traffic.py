@@ -27,6 +27,7 @@ async def test_traffic_is_divided_by_weight_and_labels_and_names_go_before(tmp_p
         assert (both.status_code, both.json()["code"]) == (422, "parameter_invalid")
         missing = await rig.predict(b"class:1", params={"label": "stable"})
         assert (missing.status_code, missing.json()["code"]) == (404, "label_not_found")
+        assert missing.json()["detail"] == "Model 'digits' has no label 'stable'; it has: canary."
         shown = (await rig.client.get("/models/digits")).json()
         assert [(v["version"], v["weight"], v["labels"], v["default"]) for v in shown["versions"]] == [
             ("1.0", 90, [], True),

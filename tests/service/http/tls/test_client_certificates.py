@@ -121,6 +121,12 @@ async def test_the_command_line_shows_its_certificate(files: Files) -> None:
         done = await run(TORCHGATE_CA_FILE="")
         assert done.returncode == 1
         assert "certificate verify failed" in done.stderr.lower()
+        assert "Name the CA of the gateway's certificate in TORCHGATE_CA_FILE" in done.stderr
+        command[-1] = rig.url.replace("https:", "http:")
+        done = await run()
+        assert done.returncode == 1
+        assert "its URL begins with https" in done.stderr
+        command[-1] = rig.url
         done = await run(TORCHGATE_CLIENT_CERT_FILE=str(ca))
         assert done.returncode == 1
         assert "TORCHGATE_CLIENT_CERT_FILE" in done.stderr
