@@ -70,7 +70,7 @@ def send_bodies(place: Place, stop: Event, content_type: bytes, body: bytes) -> 
 
 def false_boundaries(place: Place, stop: Event) -> None:
     """Multipart bodies of boundaries that are none."""
-    send_bodies(place, stop, b"multipart/form-data; boundary=b", (b"\r\n--bx" * BODY_BYTES)[:BODY_BYTES])
+    send_bodies(place, stop, b"multipart/form-data; boundary=b", (b"\r\n--bx" * (BODY_BYTES // 6 + 1))[:BODY_BYTES])
 
 
 def empty_parts(place: Place, stop: Event) -> None:
