@@ -164,7 +164,9 @@ class BatchFormer:
             batch = self.retries.popleft()
             if items := batch.wanted_items(now):
                 return Batch(items, batch.reason, batch.limit, batch.is_repeated)
-        return self._next_large(now) or self._next_usual(now, is_draining=is_draining)
+        found = self._next_large(now) or self._next_usual(now, is_draining=is_draining)
+        # What large images owe to others is forgotten when it turns out that all their callers have left.
+        return found or self._next_large(now)
 
     def retry(self, batch: Batch, error: BackendError, now: float) -> bool:
         """Have a failed batch tried again if one of its items may be the cause; return whether it will be.

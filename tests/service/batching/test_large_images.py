@@ -113,6 +113,19 @@ async def test_what_they_owe_is_forgotten_when_nobody_else_waits() -> None:
     await answered(*(submit(batcher, payload) for payload in (SMALL, LARGE, LARGE)))
 
 
+async def test_what_they_owe_is_forgotten_when_the_others_have_left() -> None:
+    """A large image waited for its deadline beside a free worker: the only other item was that of a caller who left."""
+    backend = Timed()
+    batcher = batcher_of(backend, 1)
+    await answered(submit(batcher, SMALL), submit(batcher, LARGE))
+    backend.hold()
+    first, second, other = (submit(batcher, payload) for payload in (LARGE, LARGE, SMALL))
+    await backend.batches_arrived(3)
+    other.end()
+    backend.release()
+    await answered(first, second)
+
+
 async def test_where_all_are_large_none_is() -> None:
     backend = FakeBackend()
     batcher = batcher_of(backend, 2)
