@@ -48,7 +48,7 @@ COPY deploy/locked/base.txt deploy/locked/postgres.txt deploy/locked/prediction-
 RUN set -- && for part in base $GATEWAY_EXTRAS; do set -- "$@" -r "/opt/locked/$part.txt"; done && /opt/install-locked "$@"
 COPY --from=wheel /wheels-built /opt/wheels
 RUN python /opt/pip.whl/pip install --no-cache-dir --no-deps /opt/wheels/*.whl
-COPY deploy/sbom.py /opt/
+COPY deploy/sbom.py deploy/healthcheck.py /opt/
 RUN python /opt/sbom.py torchgate-gateway
 # The model store is another's; what the gateway itself has to remember lies in a volume of its own.
 ENV TORCHGATE_HOST=0.0.0.0 \
@@ -59,7 +59,7 @@ VOLUME ["/state"]
 EXPOSE 8000
 # Healthy means: answers predictions. The start period has room for a training before that.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=900s CMD \
-    ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
+    ["python", "/opt/healthcheck.py"]
 CMD ["torchgate", "serve"]
 
 # What the other two share, torch above all: one layer, stored and sent once.

@@ -23,7 +23,7 @@ PEERS := benchmarks/out/venv
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test cpp lint fmt train-and-archive lock sbom bench bench-training tune system-packages test-system test-soak test-compose proto clean
+.PHONY: help setup serve test cpp lint fmt train-and-archive lock sbom bench bench-training tune system-packages test-system test-soak test-compose proto docs clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,7 +125,11 @@ test-compose: ## docker compose up on this checkout, for real; needs a Docker en
 proto: setup ## regenerate the messages of TorchServe's inference API
 	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. service/backends/torchserve/inference.proto
 
-clean: ## remove what was built: environment, runs, archives, caches
-	rm -rf $(VENV) build runs mlruns data benchmarks/out *.egg-info .mypy_cache .pytest_cache .ruff_cache
-	find model_store -mindepth 1 ! -name README.md -delete
+docs: setup ## the documentation site, in build/site; a broken link fails
+	$(BIN)/python -m deploy.reference.make
+	$(BIN)/zensical build --clean --strict
+
+clean: ## remove what was built: environment, runs, archives, caches; traffic, labels and events stay
+	rm -rf $(VENV) build runs mlruns data benchmarks/out *.egg-info .cache .mypy_cache .pytest_cache .ruff_cache
+	find model_store -mindepth 1 ! -name README.md ! -name 'torchgate.db*' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

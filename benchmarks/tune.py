@@ -20,7 +20,8 @@ from benchmarks.workloads.workload import Workload
 from handlers.graph_forms import FORMS
 from service.config.settings import Settings
 
-WORKERS, THREADS = "TORCHGATE_WORKERS_PER_VERSION", "OMP_NUM_THREADS"
+WORKERS = "TORCHGATE_WORKERS_PER_VERSION"
+OPENMP, THREADS = "OMP_NUM_THREADS", "TORCHGATE_THREADS_PER_WORKER"  # the latter is for embedded workers
 FORM, LIMIT = "TORCHGATE_GRAPH_FORM", "TORCHGATE_MAX_BATCH_SIZE"
 MOST_WORKERS: int = Settings.model_fields["max_workers_per_version"].default
 LIMITS = (8, 16, 32, 64, 128)
@@ -36,7 +37,7 @@ def run_tune(store: Path, backend: str, clients: int, seconds: float) -> None:
     tuner = Tuner(workload, backend or os.environ.get("TORCHGATE_BACKEND", "grpc"), clients, seconds)
     cores = len(os.sched_getaffinity(0))
     best: dict[str, str] = {}
-    for sweep in (shapes(cores), forms(workload), [{LIMIT: str(limit)} for limit in LIMITS]):
+    for sweep in (shapes(cores, tuner.backend), forms(workload), [{LIMIT: str(limit)} for limit in LIMITS]):
         best = tuner.best_of(best, sweep)
     print(f"the best against the defaults, {NUM_FINAL_REPEATS} interleaved repeats")
     pairs = [(tuner.measure({}), tuner.measure(best)) for _ in range(NUM_FINAL_REPEATS)] if best else []
@@ -80,14 +81,14 @@ class Tuner:
         return max(measured, key=lambda pair: pair[0])[1] if measured else dict(base)
 
 
-def shapes(cores: int) -> list[Setting]:
+def shapes(cores: int, backend: str) -> list[Setting]:
     """Return workers x threads: every way to give each core one thread, and one worker more than that.
 
     Shapes of more workers than a version may have are left out.
     """
     pairs = [(workers, cores // workers) for workers in range(1, cores + 1) if cores % workers == 0]
     return [
-        {WORKERS: str(workers), THREADS: str(threads)}
+        {WORKERS: str(workers), (THREADS if backend == "workers" else OPENMP): str(threads)}
         for workers, threads in [*pairs, (cores + 1, 1)]
         if workers <= MOST_WORKERS
     ]

@@ -179,7 +179,7 @@ cd "$private/cwd"
 # -Xmx: room for a few of the largest requests at once; the memory outside the heap is bounded by the same number.
 # ExitOnOutOfMemoryError: a server that ran out of memory half works; its process manager starts a whole one.
 # TieredStopAtLevel=1: the second compiler takes the workers' cores while a server is young, and gains nothing later,
-# since this code only passes bytes on (README, Decisions).
+# since this code only passes bytes on (docs/decisions/java-compiler.md).
 # UsePerfData: no file in /tmp. ErrorFileToStderr: a crash report belongs with the log.
 # async logging would buy nothing (no line is logged for a healthy request) and lose the last lines of a crash.
 "$JAVA_HOME/bin/java" \

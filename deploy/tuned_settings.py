@@ -16,6 +16,7 @@ ALLOWED = {
     "OMP_NUM_THREADS": NUMBER,
     "TORCHGATE_GRAPH_FORM": re.compile(r"portable|frozen|frozen-channels-last|optimized|optimized-channels-last|fused"),
     "TORCHGATE_MAX_BATCH_SIZE": NUMBER,
+    "TORCHGATE_THREADS_PER_WORKER": NUMBER,
     "TORCHGATE_WORKERS_PER_VERSION": NUMBER,
 }
 

@@ -23,8 +23,8 @@ from service.process.systemd import Supervisor
 from service.telemetry.log_stream import LogStream, configure_logging
 
 
-def main() -> None:
-    """Run the command line; a wrong setting or a taken port ends it with status 2 and one line per fault."""
+def command_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(prog="torchgate", description="A gateway for image classifiers on TorchServe.")
     add_common_options(parser)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -32,13 +32,19 @@ def main() -> None:
     serving.add_argument(
         "--take-over",
         action="store_true",
-        help="load the versions, then take the port over from the running gateway, which drains and ends; start "
-        "without one as usual",
+        help="load the versions, then take the port over from the running gateway, which drains and exits; start "
+        "as usual if none runs",
     )
-    verbs.add_parser("check", help="check the settings, the state's place and that the port is free, then stop")
-    verbs.add_parser("settings", help="list every setting with its default and its value now")
+    verbs.add_parser("check", help="check the settings, the state's database and the port, then exit")
+    verbs.add_parser("settings", help="list every setting with its default and present value")
     add_verbs(verbs)
     add_state_verbs(verbs)
+    return parser
+
+
+def main() -> None:
+    """Run the command line; a wrong setting or a taken port ends it with status 2 and one line per fault."""
+    parser = command_parser()
     options = parser.parse_args()
     verb = options.verb
     if "call" in options:

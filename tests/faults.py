@@ -49,7 +49,7 @@ def models(gateway: GatewayProcess) -> str:
 
 @contextlib.contextmanager
 def recovery(of: str) -> Iterator[None]:
-    """Print how long the block takes: `pytest -rP` shows it, and the README's table of faults quotes it."""
+    """Print how long the block takes: `pytest -rP` shows it, and the documentation's table of faults quotes it."""
     began = time.monotonic()
     yield
     print(f"recovery, {of}: {time.monotonic() - began:.1f} s")

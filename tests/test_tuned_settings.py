@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tune import FORM, LIMIT, THREADS, WORKERS, settings_file
+from benchmarks.tune import FORM, LIMIT, OPENMP, THREADS, WORKERS, settings_file
 from deploy.tuned_settings import ALLOWED
 from handlers.graph_forms import FORMS
 from tests.torchserve_process import ROOT
@@ -24,16 +24,16 @@ def started(folder: Path, content: str | None, **env: str) -> subprocess.Complet
 
 
 def test_what_tune_writes_is_taken_and_the_environment_wins(tmp_path: Path) -> None:
-    setting = {WORKERS: "2", THREADS: "1", FORM: "fused", LIMIT: "64"}
+    setting = {WORKERS: "2", OPENMP: "1", THREADS: "1", FORM: "fused", LIMIT: "64"}
     done = started(tmp_path, settings_file(setting, "a note"), TORCHGATE_MAX_BATCH_SIZE="8")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert {f"{WORKERS}=2", f"{THREADS}=1", f"{FORM}=fused", f"{LIMIT}=8"} <= set(lines)
+    assert {f"{WORKERS}=2", f"{OPENMP}=1", f"{THREADS}=1", f"{FORM}=fused", f"{LIMIT}=8"} <= set(lines)
     assert f"{LIMIT}=64" not in lines
 
 
 def test_tune_writes_nothing_else() -> None:
-    assert set(ALLOWED) == {WORKERS, THREADS, FORM, LIMIT}
+    assert set(ALLOWED) == {WORKERS, OPENMP, THREADS, FORM, LIMIT}
     assert all(ALLOWED[FORM].fullmatch(form) for form in FORMS)
 
 

@@ -10,7 +10,7 @@ from service.batching.over_share import over_share
 from service.batching.queue import BatchLimits, ItemQueue
 from service.batching.request import InferenceRequest, Item
 from service.domain.backend import Target
-from service.errors.gateway import DeadlineUnreachable, QueueFull, ShareExceeded
+from service.errors.overload import DeadlineUnreachable, QueueFull, ShareExceeded
 
 
 class Admission:

@@ -19,23 +19,28 @@ from service.cli.verbs import add_group, add_verb, complete, finite
 def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the operator's verbs; each sets `call` and `show` in what it parses."""
     models = add_group(verbs, "models", "list, load, scale and unload versions")
-    add_verb(models, "list", "every model and version", lambda g, _: g.get()["models"], models_table)
-    add_verb(models, "show", "the versions of one model", lambda g, o: [g.get(o.model)], models_table, "model")
+    add_verb(models, "list", "list every model and version", lambda g, _: g.get()["models"], models_table)
+    add_verb(models, "show", "show the versions of one model", lambda g, o: [g.get(o.model)], models_table, "model")
     register = add_verb(
-        models, "register", "load an archive of the model store and check it", _register, _one_version, "model"
+        models,
+        "register",
+        "load an archive from the model store and run its self-check",
+        _register,
+        _one_version,
+        "model",
     )
     register.add_argument("file", help="name of the archive, such as digits-1.1.mar")
     register.add_argument("--workers", type=int, help="how many; as the gateway's settings say if not given")
-    scale = add_verb(
-        models, "scale", "give a version another number of workers", _scale, _one_version, "model", "version"
-    )
+    scale = add_verb(models, "scale", "change a version's number of workers", _scale, _one_version, "model", "version")
     scale.add_argument("workers", type=int)
     add_verb(models, "unregister", "drain and unload a version without traffic", _unregister, str, "model", "version")
     add_profile_verb(models)
 
-    traffic = add_group(verbs, "traffic", "how requests are divided among versions")
-    add_verb(traffic, "show", "the weights now", lambda g, o: g.get(o.model, "traffic"), traffic_table, "model")
-    divide = add_verb(traffic, "set", "divide the requests anew", _set_traffic, traffic_table, "model")
+    traffic = add_group(verbs, "traffic", "show and change how requests are divided among versions")
+    add_verb(
+        traffic, "show", "show the present weights", lambda g, o: g.get(o.model, "traffic"), traffic_table, "model"
+    )
+    divide = add_verb(traffic, "set", "set the weights", _set_traffic, traffic_table, "model")
     divide.add_argument("weights", nargs="+", metavar="VERSION=PERCENT", type=_weight)
     divide.add_argument(
         "--shadow",
@@ -43,11 +48,11 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         default=[],
         metavar="VERSION=PERCENT",
         type=_weight,
-        help="version that gets a copy of so many requests; none if not given",
+        help="version that gets a copy of this share of requests; none if not given",
     )
-    divide.add_argument("--sticky-header", help="header with the routing key; stays as it is if not given")
-    divide.add_argument("--no-sticky", action="store_true", help="decide anew for every request")
-    add_verb(traffic, "shadows", "what shadows answered, compared", _shadows, shadows_table, "model")
+    divide.add_argument("--sticky-header", help="header with the routing key; unchanged if not given")
+    divide.add_argument("--no-sticky", action="store_true", help="deal each request independently")
+    add_verb(traffic, "shadows", "compare the shadows' answers", _shadows, shadows_table, "model")
     add_verb(
         traffic,
         "rollback",
@@ -57,18 +62,18 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "model",
     )
 
-    labels = add_group(verbs, "labels", "names that mean versions")
-    add_verb(labels, "set", "have a label mean a version", _set_label, traffic_table, "model", "label", "version")
+    labels = add_group(verbs, "labels", "point labels at versions")
+    add_verb(labels, "set", "point a label at a version", _set_label, traffic_table, "model", "label", "version")
     add_verb(labels, "delete", "remove a label", _delete_label, traffic_table, "model", "label")
 
-    add_rollout_verbs(add_group(verbs, "rollout", "guarded rollouts: more and more of the traffic"))
+    add_rollout_verbs(add_group(verbs, "rollout", "release a version step by step, under guard"))
 
-    help_text = "what was changed or refused, by whom, when and why"
+    help_text = "list changes and refusals with actor, time and reason"
     events = add_verb(verbs, "events", help_text, _events, events_table, "model")
     events.add_argument("--limit", type=int, default=20)
     events.add_argument("--before", type=int, help="only events older than this id")
 
-    help_text = "print the admin token that changes need: as set, or of the gateway on this machine"
+    help_text = "print the admin token that changes need"
     add_verb(verbs, "token", help_text, lambda g, o: shown_token(g, o.url), str)
 
 

@@ -10,14 +10,17 @@ def add_state_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]"
     group = verbs.add_parser("state", help=help_text, description=help_text).add_subparsers(
         dest="subverb", required=True
     )
-    backup = group.add_parser("backup", help="write the state into a new file; gateways may run")
-    restore = group.add_parser("restore", help="make the state what a backup holds; the former state is kept")
-    rotate = group.add_parser("rotate-key", help="have prediction ids signed with a new key; gateways may run")
+    backup = group.add_parser("backup", help="write the state into a new file, also while gateways run")
+    restore = group.add_parser("restore", help="replace the state by a backup; the former state is kept")
+    rotate = group.add_parser("rotate-key", help="sign prediction ids with a new key, also while gateways run")
     for each in (backup, restore):
         each.add_argument("file", type=Path)
     for each in (backup, restore, rotate):
         each.set_defaults(is_forced=False)
     rotate.set_defaults(file=None)
     restore.add_argument(
-        "--force", action="store_true", dest="is_forced", help="even if a gateway uses the database, or it is damaged"
+        "--force",
+        action="store_true",
+        dest="is_forced",
+        help="restore even if a gateway uses the database, or it is damaged",
     )

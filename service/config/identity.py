@@ -13,41 +13,43 @@ class IdentitySettings(BaseModel):
     admin_token: SecretStr | None = Field(
         None,
         min_length=LEAST_CHARACTERS,
-        description="What calls that change something must send as `Authorization: Bearer`; unset has `serve` create "
-        "one in a file that only its user can read, where the command line finds it.",
+        description="Token for changes, sent as `Authorization: Bearer`. Unset: `serve` creates one in a file that "
+        "only its user can read, and the command line finds it there.",
     )
     admin_token_file: Path | None = Field(None, description="File with the value of TORCHGATE_ADMIN_TOKEN.")
     token_dir: Path | None = Field(
         None,
-        description="Folder for the token that `serve` makes, one file per port; unset is the user's own folder.",
+        description="Folder for the token that `serve` creates, one file per port. Unset is the user's own folder.",
     )
     api_keys: SecretStr | None = Field(
         None,
-        description="Keys of at least 8 characters, separated by commas, one of which predictions must send as "
-        "`X-API-Key`; unset asks for none.",
+        description="API keys of at least 8 characters, separated by commas. Predictions must send one as `X-API- "
+        "Key`. Unset: predictions need no key.",
     )
     api_keys_file: Path | None = Field(None, description="File with the value of TORCHGATE_API_KEYS.")
 
     clients_file: Path | None = Field(
         None,
-        description="TOML file of clients by name: keys, scopes, share, quota. It is read again whenever it changes.",
+        description="TOML file of named clients: keys, scopes, shares and quotas. The gateway reads it again when it "
+        "changes.",
     )
     reads_need_key: bool = Field(
         False,
-        description="Whether what only shows (models, traffic, rollouts, events, metrics, figures of the status page) "
-        "asks for a key with the scope `read`, or for the admin token.",
+        description="Whether reads (models, traffic, rollouts, events, metrics, the status page's figures) need a "
+        "key with the scope `read`, or the admin token.",
     )
     quota_images_per_second: int = Field(
         0,
         ge=0,
-        description="Images a second that each client of the file without a quota of its own may send, each key of "
-        "TORCHGATE_API_KEYS, and each address where there are no keys; 0 is no quota.",
+        description="Images per second that each client may send, unless the clients file says otherwise: each "
+        "client of that file, each key of TORCHGATE_API_KEYS, or each address where there are no keys. 0 "
+        "is no quota.",
     )
     quota_burst_images: int = Field(
         0,
         ge=0,
-        description="Images that may come at once after a pause; 0 is a second's or TORCHGATE_MAX_IMAGES, whichever is "
-        "more.",
+        description="Images that may come at once after a pause. 0 is one second's quota or TORCHGATE_MAX_IMAGES, "
+        "whichever is larger.",
     )
 
     @property

@@ -16,85 +16,88 @@ class NetworkSettings(BaseModel):
     """Where the gateway listens, to whom, and how long connections last."""
 
     host: str = Field("127.0.0.1", description="Address that the gateway listens on.")
-    port: int = Field(8000, ge=0, le=65535, description="Port that it listens on; 0 takes a free one, see the log.")
-    admin_host: str = Field("127.0.0.1", description="Address of the admin listener, see TORCHGATE_ADMIN_PORT.")
+    port: int = Field(
+        8000, ge=0, le=65535, description="Port that the gateway listens on. 0 takes a free one; the log names it."
+    )
+    admin_host: str = Field("127.0.0.1", description="Address of the admin listener.")
     admin_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Port of a second listener. With it, TORCHGATE_PORT only predicts, takes feedback and answers "
-        "probes; all else is answered on this one. Unset: one listener answers everything.",
+        description="Port of a second listener for changes, reads and metrics. The public port then answers only "
+        "predictions, feedback and health checks. Unset: one listener answers everything.",
     )
     allowed_hosts: str | None = Field(
         None,
-        description="Names and addresses, separated by commas, that a request's `Host` may have; `*` is any. Unset: "
-        "those of loopback if the gateway listens there alone, otherwise any.",
+        description="Names and addresses, separated by commas, that a request's `Host` may have; `*` allows any. "
+        "Unset: loopback names if the gateway listens on loopback only, otherwise any.",
     )
     trusted_proxies: str | None = Field(
         None,
-        description="Addresses and networks, separated by commas, of the proxies in front. Only their "
-        "`X-Forwarded-For` and `X-Forwarded-Proto` are believed; unset believes nobody's.",
+        description="Addresses and networks of the proxies in front, separated by commas. The gateway believes only "
+        "their `X-Forwarded-For` and `X-Forwarded-Proto`.",
     )
     tls_cert_file: Path | None = Field(
         None,
-        description="PEM file with the server's certificate chain; with it, connections are TLS. Read anew on a "
-        "change and on SIGHUP.",
+        description="PEM file with the server's certificate chain; it turns TLS on. The gateway reads it again when "
+        "it changes, and on SIGHUP.",
     )
-    tls_key_file: Path | None = Field(None, description="PEM file with the certificate's key, not encrypted.")
+    tls_key_file: Path | None = Field(None, description="PEM file with the certificate's private key, not encrypted.")
     tls_client_ca_file: Path | None = Field(
-        None, description="PEM file with the CA of the clients' certificates, see TORCHGATE_CLIENT_CERTIFICATES."
+        None, description="PEM file with the CA of client certificates; see TORCHGATE_CLIENT_CERTIFICATES."
     )
     client_certificates: Literal["off", "accept", "require"] = Field(
         "off",
-        description="Changes: `off` looks at the admin token alone, `accept` takes a client certificate instead of it, "
-        "`require` wants both. The event log names the certificate's subject.",
+        description="How changes are authorized: `off` by the admin token, `accept` by the token or a client "
+        "certificate, `require` by both. The event log names the certificate's subject.",
     )
     keep_alive_seconds: int = Field(
-        75, ge=1, description="Time that an idle connection stays open; longer than those in front keep theirs."
+        75,
+        ge=1,
+        description="How long an idle connection stays open. Set it longer than the proxies in front keep theirs.",
     )
     max_connections: int = Field(
         4096,
         ge=16,
         le=1_000_000,
-        description="Most connections to the public listener. Beyond them an idle one, of the address that has most, "
-        "ends for a new one; if none is idle, the new one gets 503, or is only closed if many are refused "
-        "at once. The admin listener takes 128.",
+        description="Largest number of connections to the public listener. Above it, the idle connection of the "
+        "busiest address closes for a new one. If none is idle, the new one gets 503, or is closed if "
+        "many are refused at once. The admin listener takes 128.",
     )
     max_connections_per_address: int = Field(
         1024,
         ge=1,
-        description="Most connections of one address (of IPv6, of one /64 network), in the same way. Trusted proxies "
-        "may have any number.",
+        description="The same limit for one address (for IPv6: one /64 network). Trusted proxies have no such limit.",
     )
     write_timeout_seconds: float = Field(
         30,
         gt=0,
-        description="Time within which a client must read 16 KiB of an answer that waits for it, or all; otherwise its "
-        "connection ends.",
+        description="Time within which a client must read 16 KiB of a waiting answer, or all of it. Otherwise the "
+        "gateway closes the connection.",
     )
     lame_duck_seconds: float = Field(
         0,
         ge=0,
         le=600,
-        description="Time after SIGTERM in which /readyz says no while connections are still taken; behind a load "
-        "balancer, longer than it takes to notice.",
+        description="After SIGTERM, how long /readyz says 503 while connections are still accepted. Behind a load "
+        "balancer, set it longer than the balancer takes to notice.",
     )
     drain_seconds: float = Field(
         20,
         ge=0,
-        description="After the lame duck: how long requests in progress may take to end before the gateway stops.",
+        description="After the lame duck, how long requests in progress may take before the gateway stops.",
     )
     handover_dir: Path | None = Field(
         None,
-        description="Folder, of this user alone, in which `serve --take-over` meets the running gateway; unset is "
-        "torchgate-<user id> in the temporary folder.",
+        description="Private folder in which `serve --take-over` meets the running gateway. Unset is torchgate-<user "
+        "id> in the temporary folder.",
     )
     watchdog_seconds: float = Field(
         60,
         ge=0,
         le=3600,
-        description="Time without a turn of the event loop after which the gateway ends itself, for a supervisor to "
-        "start it again; 0 never does.",
+        description="How long the event loop may hang before the gateway ends itself, so that a supervisor restarts "
+        "it. 0 turns this off.",
     )
 
     @property

@@ -39,97 +39,106 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
         env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True, allow_inf_nan=False
     )
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe log level that is shown."
+    )
 
     slow_request_ms: int = Field(
         1000,
         ge=0,
-        description="A prediction that takes longer once its body is there is logged as a warning that says where the "
-        "time went, at most 10 a second; 0 logs none.",
+        description="Predictions slower than this are logged as warnings with their timings, at most 10 a second. "
+        "The time counts from the complete body; 0 logs none.",
     )
     tracing: Literal["off", "otlp"] = Field(
         "off",
-        description="Where spans go: nowhere, or to an OpenTelemetry collector (OTLP over gRPC; extra `tracing`).",
+        description="Where spans go: nowhere, or to an OpenTelemetry collector (OTLP over gRPC; needs the extra "
+        "`tracing`).",
     )
     tracing_endpoint: str = Field(
-        "http://127.0.0.1:4317", description="The collector, `http://host:port`; `https://` for TLS."
+        "http://127.0.0.1:4317",
+        description="Address of the collector: `http://host:port`, or `https://host:port` for TLS.",
     )
     tracing_sample_ratio: float = Field(
         1,
         ge=0,
         le=1,
-        description="Share of the requests that are recorded; a trusted proxy's `traceparent` decides for itself.",
+        description="Share of requests that are traced. A trusted proxy's `traceparent` overrides it.",
     )
 
     prediction_log_dir: Path | None = Field(
         None,
-        description="Folder for the prediction log, Parquet files of what was answered; unset keeps none. Needs the "
+        description="Folder of the prediction log: Parquet files with the answers. Unset keeps no log. Needs the "
         "extra `prediction-log`.",
     )
-    prediction_log_sample: float = Field(1, gt=0, le=1, description="Share of the requests that are logged.")
+    prediction_log_sample: float = Field(1, gt=0, le=1, description="Share of requests that are logged.")
     prediction_log_max_bytes: int = Field(
-        1024 * MEBIBYTE, ge=MEBIBYTE, description="Most bytes of the log's files; beyond them the oldest ones go."
+        1024 * MEBIBYTE, ge=MEBIBYTE, description="Largest total size of the log's files; the oldest are deleted first."
     )
     prediction_log_inputs: Literal["none", "hash", "image"] = Field(
-        "none", description="What is logged of the images themselves: nothing, their SHA-256, or that and all bytes."
+        "none", description="What the log keeps of the images: nothing, their SHA-256, or the hash and all bytes."
     )
     drift_window_items: int = Field(
         1000,
         ge=100,
         le=1_000_000,
         multiple_of=10,
-        description="Last images of a version that are compared with its contract's reference; from a fifth on.",
+        description="Number of a version's last images that are compared with the reference in its contract. The "
+        "comparison starts at a fifth of them.",
     )
     drift_class_threshold: float = Field(
         0.1,
         gt=0,
-        description="Population stability index of the classes beyond which a version drifts, unless noise reaches it.",
+        description="Population stability index of the predicted classes above which a version drifts, unless its "
+        "noise level is higher.",
     )
     drift_confidence_threshold: float = Field(
         0.1,
         gt=0,
         le=1,
-        description="Kolmogorov-Smirnov distance of the confidences beyond which it drifts, unless noise reaches it.",
+        description="Kolmogorov-Smirnov distance of the confidences above which a version drifts, unless its noise "
+        "level is higher.",
     )
 
     latency_objective_ms: int = Field(
-        100, ge=1, description="Time within which an image should be answered; bounds the size of batches."
+        100, ge=1, description="Target time for one image; it limits the size of batches."
     )
     slo_latency_ms: int | None = Field(
         None,
         ge=1,
-        description="Time within which an answer counts as fast, for alerts; unset is TORCHGATE_LATENCY_OBJECTIVE_MS.",
+        description="Time within which an answer counts as fast, for alerts. Unset is TORCHGATE_LATENCY_OBJECTIVE_MS.",
     )
     slo_latency_ratio: float = Field(
-        0.99, ge=LEAST_OBJECTIVE, lt=1, description="Share of the answers that should be fast."
+        0.99, ge=LEAST_OBJECTIVE, lt=1, description="Share of answers that should be fast."
     )
     slo_availability_ratio: float = Field(
         0.999,
         ge=LEAST_OBJECTIVE,
         lt=1,
-        description="Share of the requests that should be answered, those left out that the client spoilt.",
+        description="Share of requests that should be answered, client errors excluded.",
     )
-    max_batch_size: int = Field(32, ge=1, le=1024, description="Most images in one batch, whatever the objective.")
+    max_batch_size: int = Field(
+        32, ge=1, le=1024, description="Largest number of images in one batch, whatever the objective."
+    )
     # Less than the largest request that handlers/torchserve.properties allows.
     max_batch_bytes: int = Field(
         64 * MEBIBYTE,
         ge=1,
         le=120 * MEBIBYTE,
-        description="Most bytes of images in one batch; one image may have more.",
+        description="Largest size of a batch's images together. A single image may be larger.",
     )
-    max_queue_items: int = Field(1024, ge=1, description="Most images that wait for a batch, per version.")
-    max_queue_bytes: int = Field(256 * MEBIBYTE, ge=1, description="Most bytes of images that wait, per version.")
+    max_queue_items: int = Field(1024, ge=1, description="Largest number of queued images, per version.")
+    max_queue_bytes: int = Field(256 * MEBIBYTE, ge=1, description="Largest total size of queued images, per version.")
 
     max_buffered_bytes: int = Field(
         512 * MEBIBYTE,
         ge=2,
-        description="Most bytes of request bodies in memory, all requests together. Those of one caller take at most "
-        "as much as stays free.",
+        description="Memory for the request bodies of all callers. One caller may take at most as much of it as stays "
+        "free.",
     )
     max_body_bytes: int = Field(32 * MEBIBYTE, ge=1, description="Largest request body.")
-    max_images: int = Field(256, ge=1, le=MOST_IMAGES, description="Most images in one request.")
-    body_timeout_seconds: float = Field(30, gt=0, description="Longest time that a request body may take to arrive.")
-    deadline_ms: int = Field(10_000, ge=1, description="Time within which a request without X-Deadline-Ms is answered.")
+    max_images: int = Field(256, ge=1, le=MOST_IMAGES, description="Largest number of images in one request.")
+    body_timeout_seconds: float = Field(30, gt=0, description="Longest time for a request body to arrive.")
+    deadline_ms: int = Field(10_000, ge=1, description="Deadline of a request without X-Deadline-Ms.")
     max_deadline_ms: int = Field(60_000, ge=1, description="Largest X-Deadline-Ms that is accepted.")
 
     @property

@@ -12,37 +12,38 @@ class ModelStoreSettings(BaseModel):
     model_store: Path = Field(Path("model_store"), description="Folder of the archives and their manifest.json.")
     trusted_keys_dir: Path | None = Field(
         None,
-        description="Folder of the public keys (*.pub) of which one must have signed the manifest; read at every load. "
-        "Unset: no signature is asked for.",
+        description="Folder of trusted public keys (*.pub). Each load needs a manifest that one of them has signed. "
+        "Unset: no signature is needed.",
     )
     verified_archives_dir: Path | None = Field(
         None,
-        description="Backends grpc and rest: folder that only the gateway writes, and that TorchServe has as its model "
-        "store; each load copies a checked archive into it. Unset: TorchServe reads its own "
-        "store, and nobody compares its archives with the manifest.",
+        description="Backends `grpc` and `rest`: folder that only the gateway writes and TorchServe uses as its "
+        "model store. The gateway copies each archive into it after checking it. Unset: TorchServe reads "
+        "its own store, unchecked.",
     )
     default_model: str | None = Field(
-        None, description="Model of a request that names none; unset means the only one in the store."
+        None, description="Model of requests that name none. Unset is the only model in the store."
     )
     model_store_policy: Literal["latest", "all", "specific"] = Field(
         "latest",
-        description="What is registered by itself: the newest release of each model, every archive, or nothing.",
+        description="What the gateway registers by itself: the newest release of each model, every archive, or "
+        "nothing.",
     )
     model_store_poll_seconds: float = Field(
         0,
         ge=0,
-        description="Pause between two looks for new archives; 0 looks only when the gateway starts.",
+        description="Pause between two looks for new archives. 0 looks only at start.",
     )
     revocation_poll_seconds: float = Field(
         60,
         gt=0,
-        description="Pause between two looks whether the manifest still vouches for what is loaded.",
+        description="Pause between two checks whether loaded versions are revoked.",
     )
-    workers_per_version: int = Field(2, ge=1, le=256, description="Worker processes for each loaded version.")
+    workers_per_version: int = Field(2, ge=1, le=256, description="Worker processes of each loaded version.")
     max_workers_per_version: int = Field(
         32,
         ge=1,
         le=256,
-        description="Most workers that an operator or an archive may ask for. A version that was given more before "
-        "gets this many.",
+        description="Largest number of workers that an operator or an archive may ask for. Versions that had more "
+        "get this many.",
     )

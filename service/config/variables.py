@@ -51,4 +51,4 @@ def require_known(names: Iterable[str]) -> None:
 def _advice(name: str, known: Iterable[str]) -> str:
     if near := get_close_matches(name.upper(), known, n=1, cutoff=0.75):
         return f"Did you mean {near[0]}?"
-    return "Remove it, or correct its name; `torchgate settings` lists all (README, Settings)."
+    return "Remove it, or correct its name; `torchgate settings` lists all."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from service.config.clients import MOST_SHARE, Scope
 from service.domain.token_bucket import TokenBucket
-from service.errors.gateway import QuotaExceeded
+from service.errors.overload import QuotaExceeded
 
 ANYBODY = "anybody"  # the name of all callers without a key
 PREDICT: frozenset[Scope] = frozenset({"predict"})

@@ -1,1 +1,1 @@
-"""The error tree: gateway.py draws it, request.py and admin.py are branches of it."""
+"""The error tree: gateway.py draws it, overload.py, request.py and admin.py are branches of it."""

@@ -16,7 +16,7 @@ GatewayError
 │   ├── MediaTypeUnsupported     415
 │   ├── HostNotAllowed           421
 │   └── ParameterInvalid         422
-├── OverloadError                429  repeat it later
+├── OverloadError                429  repeat it later; in overload.py
 │   ├── QueueFull
 │   ├── ShareExceeded
 │   ├── QuotaExceeded
@@ -58,6 +58,7 @@ class GatewayError(Exception):
     sentence: ClassVar[str]
     # For callers who may not read details, where `sentence` has some: without them, and without a full stop.
     public_sentence: ClassVar[str | None] = None
+    hint: ClassVar[str] = ""  # what the caller or the operator can do next
     retry_after_seconds: int | None = None
 
     def __str__(self) -> str:
@@ -92,96 +93,39 @@ class GatewayError(Exception):
         return f"{self.texts.told(may_read=False)}." if self.has_details and not may_read else str(self)
 
 
-class OverloadError(GatewayError):
-    """More is asked for than can be answered in time."""
-
-    status = 429
-
-
-@dataclass(eq=False)
-class QueueFull(OverloadError):
-    """As many images wait as may wait."""
-
-    target: str
-    num_waiting: int
-    retry_after_seconds: int
-    code = "queue_full"
-    sentence = "{num_waiting} images already wait for {target}; try again later."
-
-
-@dataclass(eq=False)
-class ShareExceeded(OverloadError):
-    """The queue is full, others wait, and the caller has its share of the places."""
-
-    target: str
-    retry_after_seconds: int
-    code = "share_exceeded"
-    sentence = "The queue for {target} is full, and your requests have their share of it; try again later."
-
-
-@dataclass(eq=False)
-class QuotaExceeded(OverloadError):
-    """The caller has sent as many images as its quota allows."""
-
-    retry_after_seconds: int
-    code = "quota_exceeded"
-    sentence = "You have sent as many images as your quota allows; try again in {retry_after_seconds} s."
-
-
-@dataclass(eq=False)
-class DeadlineUnreachable(OverloadError):
-    """So much waits already that the deadline would pass before the answer."""
-
-    left_ms: int
-    expected_ms: int
-    retry_after_seconds: int
-    code = "deadline_unreachable"
-    sentence = "The answer would take about {expected_ms} ms, the deadline leaves {left_ms} ms; try again later."
-
-
-@dataclass(eq=False)
-class BuffersFull(OverloadError):
-    """As many bytes of requests are in memory as may be, of all callers or of this one."""
-
-    limit_bytes: int
-    code = "buffers_full"
-    sentence = (
-        "The bodies of your requests, or of all requests, take too much of the {limit_bytes} bytes for them; "
-        "try again later, or send less at a time."
-    )
-    retry_after_seconds = 1
-
-
 @dataclass(eq=False)
 class InternalError(GatewayError):
-    """Our own mistake; the log has it under the request's id."""
+    """The gateway made a mistake."""
 
     status = 500
     code = "internal_error"
     sentence = "The gateway failed; its log has the cause under this request's id."
+    hint = "Look for this request's id in the gateway's log, and report the cause."
 
 
 @dataclass(eq=False)
 class NotReady(GatewayError):
-    """The version asked for is not ready to answer."""
+    """The requested version is not ready."""
 
     reason: Reason
     status = 503
     code = "not_ready"
     sentence = "Not ready: {reason.whole}."
     public_sentence = "Not ready: {reason.public}"
+    hint = "Try again later; /readyz and `torchgate models list` say why it is not ready."
     retry_after_seconds = 1
 
 
 @dataclass(eq=False)
 class CircuitOpen(GatewayError):
-    """The last batches of the version got no answer, so that none is sent for a moment."""
+    """The last batches of this version failed, so the gateway pauses before it sends the next."""
 
     target: str
     retry_after_seconds: int
     status = 503
     code = "circuit_open"
     sentence = "The model server does not answer for {target} at present; try again later."
+    hint = "Try again after Retry-After; the log says why the batches failed."
 
 
 @dataclass(eq=False)
@@ -191,12 +135,13 @@ class Draining(GatewayError):
     status = 503
     code = "draining"
     sentence = "The gateway is shutting down; try again, at another gateway if there is one."
+    hint = "Try again, at another gateway if there is one."
     retry_after_seconds = 1
 
 
 @dataclass(eq=False)
 class ListenersFull(GatewayError):
-    """As many listen to the status events as may, of all callers or of this one."""
+    """The status events have as many listeners as allowed."""
 
     most: int
     num_free: int
@@ -207,25 +152,28 @@ class ListenersFull(GatewayError):
         "Of the {most} places for listeners to the status events {num_free} are free and {num_own} yours. You may have "
         "as many as stay free for others; try again later."
     )
+    hint = "Close a status page, or try again after Retry-After."
     retry_after_seconds = 10
 
 
 @dataclass(eq=False)
 class ConnectionsFull(GatewayError):
-    """There are as many connections as there may be, and each has a request in progress."""
+    """The gateway has as many connections as allowed, and all are busy."""
 
     most: int
     status = 503
     code = "connections_full"
     sentence = "There are {most} connections, the most that are taken, and none is idle; try again later."
+    hint = "Reuse connections and try again after Retry-After. The limit is TORCHGATE_MAX_CONNECTIONS."
     retry_after_seconds = 1
 
 
 class AddressFull(ConnectionsFull):
-    """The address has as many connections as it may have, and each has a request in progress."""
+    """Your address has as many connections as allowed, and all are busy."""
 
     code = "address_connections_full"
     sentence = "Your address has {most} connections, the most that it may have, and none is idle; try again later."
+    hint = "Reuse connections and try again after Retry-After. The limit is TORCHGATE_MAX_CONNECTIONS_PER_ADDRESS."
 
 
 class BackendError(GatewayError):
@@ -239,33 +187,36 @@ class BackendError(GatewayError):
 
 @dataclass(eq=False)
 class BackendUnavailable(BackendError):
-    """The backend cannot be reached, or has no worker for this version."""
+    """The model server does not answer, or has no worker for this version."""
 
     reason: str
     code = "backend_unavailable"
     sentence = "The model server is unavailable: {reason}."
     public_sentence = "The model server is unavailable"
+    hint = "Try again later; check that the model server runs."
     is_outage = True
 
 
 @dataclass(eq=False)
 class WorkerDied(BackendUnavailable):
-    """The worker that had the batch died; it is being replaced."""
+    """The worker died while it had the batch. The gateway replaces it."""
 
     code = "worker_died"
     sentence = "The worker died while it worked on this: {reason}."
     public_sentence = "The worker died while it worked on this"
+    hint = "Try again; if it happens often, look for the worker's last lines in the log."
     may_be_one_image = True
 
 
 @dataclass(eq=False)
 class BackendFailed(BackendError):
-    """The backend answered with something other than a result."""
+    """The model server answered with something other than a result."""
 
     reason: str
     code = "backend_failed"
     sentence = "The model server failed: {reason}."
     public_sentence = "The model server failed"
+    hint = "Look for this request's id in the gateway's log, which has the cause."
     may_be_one_image = True
 
 
@@ -275,20 +226,22 @@ class AlreadyRegistered(BackendFailed):
 
 @dataclass(eq=False)
 class BackendTimeout(BackendError):
-    """The backend took longer than is allowed."""
+    """The model server took longer than TORCHGATE_BACKEND_TIMEOUT_MS."""
 
     limit_ms: int
     status = 504
     code = "backend_timeout"
     sentence = "The model server did not answer within {limit_ms} ms."
+    hint = "Try again with fewer images, or raise TORCHGATE_BACKEND_TIMEOUT_MS."
     is_outage = True
 
 
 @dataclass(eq=False)
 class DeadlineExceeded(GatewayError):
-    """The request's deadline passed before its last image was answered."""
+    """The deadline passed before the last image was answered."""
 
     deadline_ms: int
     status = 504
     code = "deadline_exceeded"
     sentence = "No answer within the deadline of {deadline_ms} ms."
+    hint = "Send a longer X-Deadline-Ms or fewer images at once, or add workers."

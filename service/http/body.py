@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from service.domain.backend import ItemError
-from service.errors.gateway import BuffersFull
+from service.errors.overload import BuffersFull
 from service.errors.request import (
     BodyInvalid,
     BodyTimeout,

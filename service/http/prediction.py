@@ -13,7 +13,8 @@ from starlette.requests import ClientDisconnect
 from service.batching.request import InferenceRequest
 from service.domain.backend import ItemError, ItemResult, Priority, Ranking
 from service.domain.caller import Caller
-from service.errors.gateway import CircuitOpen, DeadlineExceeded, Draining, GatewayError, OverloadError
+from service.errors.gateway import CircuitOpen, DeadlineExceeded, Draining, GatewayError
+from service.errors.overload import OverloadError
 from service.errors.request import ImageRejected
 from service.http.body import Images
 from service.http.problems import HttpResponse

@@ -51,6 +51,7 @@ def problem(error: GatewayError, request_id: str, *, may_read: bool = False) -> 
         "status": error.status,
         "detail": error.told(may_read=may_read),
         "code": error.code,
+        "hint": error.hint,
         "request_id": request_id,
     }
     body = json.dumps(document).encode()

@@ -263,6 +263,6 @@ class Metrics:
     def instruments(self) -> Iterator[MetricWrapperBase]:
         """Yield every metric."""
         for group in (self, self.models, self.state, self.callers, self.connections):
-            for each in vars(group).values():
-                if isinstance(each, MetricWrapperBase):
+            for name, each in vars(group).items():
+                if isinstance(each, MetricWrapperBase) and not name.startswith("_"):  # those are parts of others
                     yield each

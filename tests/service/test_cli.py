@@ -110,11 +110,12 @@ async def test_without_a_rollout_it_says_how_to_begin_one(tmp_path: Path) -> Non
             )
 
 
-async def test_the_readmes_example_works_as_pasted(tmp_path: Path) -> None:
+async def test_the_guides_examples_work_as_pasted(tmp_path: Path) -> None:
     versions = tuple(("digits", "1.0", variant) for variant in ("fp32", "int8-dynamic", "int8-static"))
-    section = (ROOT / "README.md").read_text().split("\n## Versions and traffic\n")[1].split("```sh\n")[1]
-    lines = [shlex.split(line, comments=True) for line in section.split("```")[0].splitlines()]
-    commands = [line[1:] for line in lines if line[0] == "torchgate"]
+    page = (ROOT / "docs" / "how-to" / "operate" / "versions-and-traffic.md").read_text()
+    blocks = [block.split("```")[0] for block in page.split("```sh\n")[1:]]
+    lines = [line for line in "".join(blocks).splitlines() if line.startswith("torchgate ")]
+    commands = [shlex.split(line, comments=True)[1:] for line in lines]
     assert len(commands) > 5
     async with running_gateway(tmp_path, versions, admin_token=TOKEN) as rig:
         await rig.until_every_version_is_ready()

@@ -21,7 +21,10 @@ READ_BYTES = 64 * 1024
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # The part of the gateway's environment that workers inherit; no secrets.
-KEPT = {"GLIBC_TUNABLES", "HOME", "LANG", "LD_LIBRARY_PATH", PRELOAD, "LOGNAME", "PATH", "PYTHONPATH", "TZ", "USER"}
+KEPT = {
+    *("GLIBC_TUNABLES", "HOME", "LANG", "LD_LIBRARY_PATH", PRELOAD, "LOGNAME", "PATH", "PYTHONPATH", "TZ", "USER"),
+    "TORCHGATE_GRAPH_FORM",  # read by the handler
+}
 KEPT_PREFIXES = (
     *("ATEN_", "CUDA_", "DNNL_", "GOMP_", "KMP_", "LC_", "MALLOC_", "MKL_", "NVIDIA_", "OMP_", "ONEDNN_"),
     *("OPENBLAS_", "PYTORCH_", "TCMALLOC_", "TORCH_", "XDG_"),

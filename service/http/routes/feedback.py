@@ -30,7 +30,7 @@ def feedback_routes(access: Access, feedback: Feedback) -> APIRouter:
 
     @routes.post("/feedback", responses={**GUARDED, **problem_responses(404, 409, 410)}, dependencies=needed)
     async def give(request: Request, body: FeedbackChange) -> FeedbackInfo:
-        """Say what an image of an answer really is; counted once, as accuracy of the version that answered."""
+        """Report an image's true class. Each image of an answer counts once, for the version that answered."""
         client = request.scope["state"]["context"].client
         is_trusted = access.may_judge(request_headers(request), client.address, client.certificate)
         taken = await feedback.take(body.id, body.index, body.label, is_trusted=is_trusted)

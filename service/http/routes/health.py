@@ -28,7 +28,7 @@ def health_routes(
 
     @routes.get("/readyz", responses=problem_responses(503), response_model=Health)
     async def readyz(request: Request) -> Health | Response:
-        """Answer 200 while the default model answers, else 503 with what is waited for, or while the gateway stops."""
+        """Answer 200 while the default model is ready, else 503 with the reason; also 503 while the gateway stops."""
         if lifecycle.is_stopping:
             return problem_response(Draining(), request.scope)
         try:
@@ -43,7 +43,7 @@ def health_routes(
 
     @routes.get("/metrics", response_class=Response, dependencies=reads.get("dependencies"), responses=answers)
     async def scrape(request: Request) -> Response:
-        """Answer the metrics in the format that the scraper asks for."""
+        """Return the metrics in the format that the scraper asks for."""
         body, content_type = await expose(metrics, request.headers.get("accept", ""))
         return Response(body, media_type=content_type)
 

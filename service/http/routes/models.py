@@ -40,13 +40,13 @@ def model_routes(
 
     @routes.get("/models/{model}/traffic", responses=answers)
     async def traffic(model: str, response: Response) -> TrafficInfo:
-        """Show how a model's requests are divided; the ETag is what a change is based on."""
+        """Show a model's traffic policy. A change needs its ETag as If-Match."""
         router.versions(model)
         return traffic_info(registry.models[model], response)
 
     @routes.get("/models/{model}/shadows", responses=problem_responses(404, 503))
     async def shadow_report(model: str) -> ShadowList:
-        """Compare what shadows answered with what callers were told, since this gateway began to copy."""
+        """Compare the shadows' answers with the callers', since this gateway started to copy requests."""
         router.versions(model)
         return ShadowList(shadows=[_shadow_info(comparison) for comparison in shadows.report(model)])
 

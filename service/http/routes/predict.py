@@ -61,7 +61,7 @@ def predict_routes(*, asks_for_key: bool) -> APIRouter:
         dependencies=CREDENTIALS if asks_for_key else [],
     )
     async def predict(query: Annotated[PredictQuery, Query()], headers: Annotated[PredictHeaders, Header()]) -> None:
-        """Classify one or many images; an image that cannot be used fails alone."""
+        """Classify one or many images. An unusable image fails alone."""
         raise RuntimeError(f"POST {PATH} came over ASGI; serve the gateway with BoundedHttpProtocol")
 
     return routes

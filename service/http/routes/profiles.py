@@ -26,7 +26,7 @@ def profile_routes(route_class: type[APIRoute], profiling: Profiling) -> APIRout
         response_model=ProfileInfo,
     )
     async def profile(model: Name, version: Name, body: ProfileChange, request: Request) -> ProfileInfo | Response:
-        """Profile a version's next batches in its handler: operators by their share of the time."""
+        """Profile a version's next batches: the share of time of each operator."""
         as_file = GZIP in request.headers.get("accept", "")
         change = body.model_copy(update={"trace": body.trace or as_file})
         info = await profiling.take(asked(request), model, version, change)

@@ -61,7 +61,7 @@ def quality_routes(router: Router) -> APIRouter:
 
     @routes.get("/models/{model}/quality", responses=problem_responses(404, 503))
     async def quality(model: str) -> ModelQuality:
-        """Show each version's last answers: their classes, whether they drift, and what feedback says."""
+        """Show the quality of each version's recent answers: classes, drift and feedback."""
         model_versions = router.versions(model).values()
         found = [_version_quality(each, each.quality) for each in model_versions if each.quality is not None]
         return ModelQuality(model=model, versions=found)

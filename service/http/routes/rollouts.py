@@ -14,10 +14,10 @@ from service.persistence.registry import Registry
 from service.persistence.rollout_store import RolloutStore
 
 MOVES = {
-    "pause": "Stay at the step; the guards go on looking.",
-    "resume": "Go on with the steps.",
-    "promote": "Give the new version everything now.",
-    "abort": "Give everything back to the stable version.",
+    "pause": "Pause at the present step. The guards keep watching.",
+    "resume": "Continue with the next step.",
+    "promote": "Give the new version all of the traffic now.",
+    "abort": "Return all traffic to the stable version.",
 }
 
 
@@ -32,7 +32,7 @@ def rollout_routes(route_class: type[APIRoute], operations: RolloutOperations, l
 
     @routes.post("/models/{model}/rollouts", name="rollout", status_code=201)
     async def start(model: Name, body: RolloutChange, request: Request) -> RolloutInfo:
-        """Begin to give a version more and more of the traffic, unless a guard says that it is worse."""
+        """Start a guarded rollout: the version gets more traffic step by step unless a guard finds it worse."""
         given = body.model_dump(exclude_none=True)
         spec = RolloutSpec(**{"slow_ms": float(latency_objective_ms), **given, "steps": tuple(body.steps)})
         return rollout_info(await operations.start(asked(request), model, spec))
@@ -58,7 +58,7 @@ def rollout_views(operations: RolloutOperations, registry: Registry, store: Roll
 
     @routes.get("/models/{model}/rollouts/{rollout}", responses=problem_responses(404, 422, 503))
     async def rollout(model: str, rollout: int) -> RolloutInfo:
-        """Show a rollout, how far it has come, and what its guards have seen."""
+        """Show a rollout: its progress and its guards' evidence."""
         found = operations.find(model, rollout)
         progress = await store.database.call_for_caller(store.progress, model, rollout) if found.is_active else None
         return rollout_info(found, progress)

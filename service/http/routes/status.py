@@ -88,12 +88,12 @@ def status_routes(
 
     @routes.get("/", status_code=307, response_class=RedirectResponse, responses={307: {"headers": location}})
     async def root() -> RedirectResponse:
-        """Lead to the status page."""
+        """Redirect to the status page."""
         return RedirectResponse("status")  # relative, so that it holds behind a prefix, too
 
     @routes.get("/status", response_class=HTMLResponse)
     async def status() -> HTMLResponse:
-        """Show the gateway live, in a browser: traffic, latency, batches, versions, and a place to try it."""
+        """Show the status page: traffic, latency, batches, versions, and a place to try predictions."""
         return HTMLResponse(document, headers=headers)
 
     @routes.get(
@@ -104,7 +104,7 @@ def status_routes(
         responses={200: {"content": {EVENT_STREAM: {"schema": EVENTS}}}, **reads.get("responses", {})},
     )
     async def status_events(request: Request) -> EventStream:
-        """Send what the status page shows, once a second, as server-sent events."""
+        """Stream the status page's figures once a second, as server-sent events."""
         return EventStream(broadcaster, may_read=may_read(request.scope))
 
     return routes

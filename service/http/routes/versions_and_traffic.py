@@ -37,24 +37,24 @@ def control_routes(route_class: type[APIRoute], operations: Operations, registry
 
     @routes.post("/models/{model}/versions", status_code=201)
     async def register(model: Name, body: VersionRegister, request: Request) -> VersionInfo:
-        """Load an archive of the model store, check its answers, then offer it; it has no traffic yet."""
+        """Load an archive from the model store and run its self-check. The version gets no traffic yet."""
         model_version = await operations.register(asked(request), model, body.file, body.num_workers)
         return version_info(model_version, registry.models[model], may_read=True)
 
     @routes.patch("/models/{model}/versions/{version}")
     async def scale(model: Name, version: Name, body: VersionScale, request: Request) -> VersionInfo:
-        """Give a version another number of workers."""
+        """Change a version's number of workers."""
         model_version = await operations.scale(asked(request), model, version, body.num_workers)
         return version_info(model_version, registry.models[model], may_read=True)
 
     @routes.delete("/models/{model}/versions/{version}", status_code=204)
     async def unregister(model: Name, version: Name, request: Request) -> None:
-        """Let a version that has no traffic answer what it has, then unload it."""
+        """Drain and unload a version without traffic."""
         await operations.unregister(asked(request), model, version)
 
     @routes.put("/models/{model}/traffic", name="traffic", responses=CONDITIONAL, dependencies=BASED)
     async def put_traffic(model: Name, body: TrafficChange, request: Request, response: Response) -> TrafficInfo:
-        """Divide a model's requests among its versions; needs If-Match."""
+        """Divide a model's requests among its versions. Needs If-Match."""
         state = await operations.set_traffic(asked(request), model, body.weights, body.sticky_header, body.shadows)
         return traffic_info(state, response)
 
@@ -62,12 +62,12 @@ def control_routes(route_class: type[APIRoute], operations: Operations, registry
     async def put_label(
         model: Name, label: LabelName, body: LabelChange, request: Request, response: Response
     ) -> TrafficInfo:
-        """Have a label mean a version that is ready; needs If-Match."""
+        """Point a label at a ready version. Needs If-Match."""
         return traffic_info(await operations.set_label(asked(request), model, label, body.version), response)
 
     @routes.delete("/models/{model}/labels/{label}", name="unlabel", responses=CONDITIONAL, dependencies=BASED)
     async def delete_label(model: Name, label: LabelName, request: Request, response: Response) -> TrafficInfo:
-        """Remove a label; needs If-Match."""
+        """Remove a label. Needs If-Match."""
         return traffic_info(await operations.delete_label(asked(request), model, label), response)
 
     @routes.post(
@@ -76,7 +76,7 @@ def control_routes(route_class: type[APIRoute], operations: Operations, registry
         dependencies=[Depends(described_revision)],
     )
     async def rollback(model: Name, request: Request, response: Response) -> TrafficInfo:
-        """Give all traffic back to the version that had all of it last."""
+        """Return all traffic to the version that last had 100 %."""
         return traffic_info(await operations.roll_back(asked(request), model), response)
 
     return routes
@@ -95,7 +95,7 @@ def event_routes(registry: Registry, may_read: ReadCheck) -> APIRouter:
             int | None, Query(ge=1, le=MOST_EVENTS, description="Only events older than the one of this id.")
         ] = None,
     ) -> EventList:
-        """List what was changed or refused, by whom, when and why, the newest first."""
+        """List changes and refusals with actor, time and reason, the newest first."""
         registry.state(model)
         is_reader = may_read(request.scope)
         return EventList(events=[_event_info(event, is_reader) for event in await registry.log(model, limit, before)])

@@ -130,4 +130,5 @@ class Problem(BaseModel):
     status: int
     detail: str
     code: str
+    hint: str  # the next step; empty where the detail says it
     request_id: str

@@ -6,7 +6,8 @@ import pytest
 from service.batching.batcher import MAX_EXTRA_TURNS
 from service.batching.request import InferenceRequest
 from service.domain.backend import BatchAnswer, Ranking
-from service.errors.gateway import Draining, QueueFull
+from service.errors.gateway import Draining
+from service.errors.overload import QueueFull
 from tests.fake_backend import FakeBackend
 from tests.service.batching.waiting import FAR, ask, make
 from tests.service.limits import limits

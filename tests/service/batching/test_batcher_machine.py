@@ -24,13 +24,11 @@ from service.errors.gateway import (
     BackendUnavailable,
     CircuitOpen,
     DeadlineExceeded,
-    DeadlineUnreachable,
     Draining,
     GatewayError,
-    QueueFull,
-    ShareExceeded,
     WorkerDied,
 )
+from service.errors.overload import DeadlineUnreachable, QueueFull, ShareExceeded
 from service.telemetry.metrics import Metrics
 from service.telemetry.version_metrics import VersionMetrics
 from tests.service.alarms import Alarms

@@ -10,7 +10,8 @@ from service.batching.batcher import Batcher
 from service.batching.request import InferenceRequest
 from service.domain.backend import BatchAnswer, BatchOptions, Ranking, Target
 from service.domain.caller import Caller
-from service.errors.gateway import DeadlineUnreachable, WorkerDied
+from service.errors.gateway import WorkerDied
+from service.errors.overload import DeadlineUnreachable
 from tests.fake_backend import FakeBackend
 from tests.service.batching.waiting import FAR, Waiting, ask, make
 from tests.service.limits import limits

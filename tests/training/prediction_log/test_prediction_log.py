@@ -27,6 +27,7 @@ from training.prediction_log.images import collect_images
 from training.prediction_log.records import log_files
 from training.prediction_log.report import log_report
 
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "operate" / "prediction-log.md"
 CLASSES = ("cat", "dog")
 OLD, NEW = Target("pets", "1.0"), Target("pets", "2.0")
 
@@ -166,8 +167,8 @@ def test_an_image_collected_again_lies_in_one_class(tmp_path: Path) -> None:
         assert len(list(target.rglob("*.png"))) == 2
 
 
-def test_the_readmes_route_from_the_log_makes_a_release_of_the_model_that_was_logged() -> None:
-    lines = (Path(__file__).resolve().parents[3] / "README.md").read_text().splitlines()
+def test_the_guides_route_from_the_log_makes_a_release_of_the_model_that_was_logged() -> None:
+    lines = GUIDE.read_text().splitlines()
     (line,) = (line for line in lines if "training pipeline" in line and "--data relabelled" in line)
     _, _, command = line.partition("#")[0].partition("training pipeline ")
     args = command.split()

@@ -26,10 +26,17 @@ def shown_by_torchserves_worker(**given: str) -> tuple[dict[str, str | None], in
 
 
 def test_what_a_worker_may_know_of_the_gateways_environment(tmp_path: Path) -> None:
-    given = {"PATH": "/bin", "TORCHGATE_API_KEYS": "secret", "MALLOC_TRIM_THRESHOLD_": "7", "OMP_NUM_THREADS": "9"}
+    given = {
+        "PATH": "/bin",
+        "TORCHGATE_API_KEYS": "secret",
+        "TORCHGATE_GRAPH_FORM": "fused",
+        "MALLOC_TRIM_THRESHOLD_": "7",
+        "OMP_NUM_THREADS": "9",
+    }
     environment = Launcher("python", 2, given).environment_in(tmp_path)
     assert environment["PATH"] == "/bin"
     assert "TORCHGATE_API_KEYS" not in environment
+    assert environment["TORCHGATE_GRAPH_FORM"] == "fused"  # which the handler reads
     assert environment["OMP_NUM_THREADS"] == environment["MKL_NUM_THREADS"] == "2"
     # Memory is kept between batches, unless somebody wants it otherwise.
     assert environment["MALLOC_MMAP_THRESHOLD_"] == MALLOC["MALLOC_MMAP_THRESHOLD_"]
