@@ -30,7 +30,7 @@ help: ## list the verbs
 
 setup: $(READY) ## the virtual environment .venv with everything, by the versions and hashes of deploy/locked
 
-$(READY): pyproject.toml constraints.txt deploy/locked/all.txt
+$(READY): pyproject.toml client/pyproject.toml constraints.txt deploy/locked/all.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torchgate needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) --no-deps --require-hashes -r deploy/locked/all.txt
@@ -39,7 +39,7 @@ $(READY): pyproject.toml constraints.txt deploy/locked/all.txt
 	  'import sys, urllib.request; urllib.request.urlopen(sys.argv[1] + "/torch/", timeout=3).close()' "$(TORCH_INDEX_URL)" 2>/dev/null; \
 	  then index="--extra-index-url $(TORCH_INDEX_URL)"; fi; \
 	set -x; $(PIP_INSTALL) $$index -c constraints.txt torch
-	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e . -e client
 	@touch $@
 
 lock: ## deploy/locked anew, after a change of constraints.txt or pyproject.toml; needs PyPI
