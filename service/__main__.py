@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import os
 import sys
+from importlib.metadata import version
 
 from pydantic import SecretStr, ValidationError
 
@@ -26,6 +27,7 @@ from service.telemetry.log_stream import LogStream, configure_logging
 def command_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(prog="torchgate", description="A gateway for image classifiers on TorchServe.")
+    parser.add_argument("--version", action="version", version=f"torchgate {version('torchgate')}")
     add_common_options(parser)
     verbs = parser.add_subparsers(dest="verb", required=True)
     serving = verbs.add_parser("serve", help="run the gateway until SIGTERM or Ctrl-C")

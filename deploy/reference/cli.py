@@ -26,6 +26,8 @@ def _verbs(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
             continue
         helps = {each.dest: each.help or "" for each in action._choices_actions}
         for verb, sub in action.choices.items():
+            if verb not in helps:  # a former name
+                continue
             level = "##" if name == "torchgate" else "###"
             yield f"{level} `{name} {verb}`\n\n{_sentence(helps.get(verb, ''))}"
             rows = [_row(each) for each in sub._actions if each.dest not in COMMON and not _is_group(each)]

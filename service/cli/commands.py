@@ -63,10 +63,11 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
 
     labels = add_group(verbs, "labels", "point labels at versions")
+    add_verb(labels, "list", "list a model's labels", lambda g, o: g.get(o.model, "traffic"), traffic_table, "model")
     add_verb(labels, "set", "point a label at a version", _set_label, traffic_table, "model", "label", "version")
     add_verb(labels, "delete", "remove a label", _delete_label, traffic_table, "model", "label")
 
-    add_rollout_verbs(add_group(verbs, "rollout", "release a version step by step, under guard"))
+    add_rollout_verbs(add_group(verbs, "rollouts", "release versions step by step, under guard", "rollout"))
 
     help_text = "list changes and refusals with actor, time and reason"
     events = add_verb(verbs, "events", help_text, _events, events_table, "model")

@@ -80,7 +80,7 @@ class Gateway:
 def _explained(answer: httpx.Response) -> str:
     try:
         problem = answer.json()
-        return f"{problem['code']}: {problem['detail']}"
+        return " ".join(filter(None, (f"{problem['code']}: {problem['detail']}", problem.get("hint"))))
     except (ValueError, KeyError, TypeError):
         return f"HTTP {answer.status_code} from {answer.url}: this is no torchgate"
 

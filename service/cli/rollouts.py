@@ -1,4 +1,4 @@
-"""The verbs `torchgate rollout ...`."""
+"""The verbs `torchgate rollouts ...`."""
 
 import argparse
 from collections.abc import Callable
@@ -71,6 +71,6 @@ def _number(gateway: Gateway, options: argparse.Namespace) -> str:
     rollouts = _list(gateway, options)
     if not rollouts:
         raise CallFailed(
-            f"{options.model} has had no rollout yet; begin one: torchgate rollout start {options.model} VERSION"
+            f"{options.model} has had no rollout yet; start one: torchgate rollouts start {options.model} VERSION"
         )
     return str(rollouts[0]["id"])

@@ -33,9 +33,11 @@ def complete(options: argparse.Namespace) -> None:
         vars(options).setdefault(name, value)
 
 
-def add_group(verbs: Any, name: str, help_text: str) -> Any:
-    """Add a group of verbs, such as `models`."""
-    parser = verbs.add_parser(name, help=help_text, description=f"{help_text}; see `torchgate token`")
+def add_group(verbs: Any, name: str, help_text: str, former_name: str | None = None) -> Any:
+    """Add a group of verbs, such as `models`; its former name goes on working."""
+    aliases = () if former_name is None else (former_name,)
+    description = f"{help_text}; see `torchgate token`"
+    parser = verbs.add_parser(name, help=help_text, description=description, aliases=aliases)
     add_common_options(parser)
     return parser.add_subparsers(dest="subverb", required=True)
 

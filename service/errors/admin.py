@@ -77,7 +77,7 @@ class RolloutNotFound(AdminError, status=404, code="rollout_not_found"):
     model: str
     rollout: int
     sentence = "Model {model!r} has no rollout {rollout}."
-    hint = "List the rollouts: `torchgate rollout list MODEL`."
+    hint = "List the rollouts: `torchgate rollouts list MODEL`."
 
 
 class RolloutActive(AdminError, status=409, code="rollout_active"):
@@ -96,7 +96,7 @@ class RolloutEnded(AdminError, status=409, code="rollout_ended"):
     rollout: int
     state: str
     sentence = "Rollout {rollout} of {model} has ended: {state}."
-    hint = "Start a new one: `torchgate rollout start MODEL VERSION`."
+    hint = "Start a new one: `torchgate rollouts start MODEL VERSION`."
 
 
 class RolloutRefused(AdminError, status=409, code="rollout_refused"):
@@ -184,7 +184,7 @@ class TrafficRefused(AdminError, status=422, code="traffic_invalid"):
 
     reason: str
     sentence = "{reason}."
-    hint = "Correct them as the message says; weights add up to 100."
+    hint = "`torchgate traffic show MODEL` shows the present weights."
 
 
 class TooManyWorkers(AdminError, status=422, code="too_many_workers"):

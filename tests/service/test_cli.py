@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ async def test_a_version_from_registration_to_all_of_the_traffic_and_back(tmp_pa
             ["digits", "1.1", "ready", "10"],
         ]
         assert "canary" in shown
+        assert "canary" in await torchgate(rig, "labels", "list", "digits")
         await torchgate(rig, "traffic", "rollback", "digits")
         assert (await documents(rig, "traffic", "show", "digits"))["weights"] == {"1.0": 100}
         await torchgate(rig, "labels", "delete", "digits", "canary")
@@ -76,7 +78,8 @@ _WITHOUT_WAITING: dict[str, Any] = {"wait_until_ready": False, "admin_token": TO
 async def test_what_goes_wrong_is_one_line_and_a_status(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, VERSIONS[:1], admin_token=TOKEN) as rig:
         refused = await torchgate(rig, "traffic", "set", "digits", "1.0=99", status=1)
-        assert refused == "torchgate: traffic_invalid: weights sum to 99, they must sum to 100.\n"
+        told = "torchgate: traffic_invalid: weights sum to 99, they must sum to 100."
+        assert refused == f"{told} `torchgate traffic show MODEL` shows the present weights.\n"
         stranger = await torchgate(rig, "traffic", "rollback", "digits", status=1, TORCHGATE_ADMIN_TOKEN="wrong-horse")
         assert "credentials_wrong" in stranger
         nobody = await torchgate(rig, "models", "list", "--url", "http://127.0.0.1:9", status=1)
@@ -101,12 +104,17 @@ async def test_options_stand_before_or_after_the_verb(tmp_path: Path) -> None:
         assert "not for settings" in await torchgate(rig, "--json", "settings", status=2)
 
 
+async def test_it_tells_its_version(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, wait_until_ready=False) as rig:
+        assert await torchgate(rig, "--version") == f"torchgate {version('torchgate')}\n"
+
+
 async def test_without_a_rollout_it_says_how_to_begin_one(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, VERSIONS[:1], admin_token=TOKEN) as rig:
-        for verb in ("show", "abort"):
-            told = await torchgate(rig, "rollout", verb, "digits", status=1)
+        for group, verb in (("rollouts", "show"), ("rollout", "abort")):  # the latter is its former name
+            told = await torchgate(rig, group, verb, "digits", status=1)
             assert told == (
-                "torchgate: digits has had no rollout yet; begin one: torchgate rollout start digits VERSION\n"
+                "torchgate: digits has had no rollout yet; start one: torchgate rollouts start digits VERSION\n"
             )
 
 
