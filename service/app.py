@@ -31,6 +31,7 @@ from service.http.prediction import PredictionServices
 from service.http.request_context import new_id
 from service.http.request_middleware import RequestMiddleware
 from service.http.routes.docs import docs_routes
+from service.http.routes.errors import error_routes
 from service.http.routes.feedback import feedback_routes
 from service.http.routes.health import health_routes
 from service.http.routes.models import model_routes
@@ -188,6 +189,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
         ),
         status_routes(feed, reads, may_read, asks_for_key=access.asks_for_key),
         docs_routes(),
+        error_routes(),
     ):
         app.include_router(routes)
     log = AccessLog(settings.log_level, settings.slow_request_ms, log_stream.write)

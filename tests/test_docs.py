@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.reference import make
-from deploy.reference.errors import IMAGE_CODES, errors_with_code
+from service.errors.catalog import IMAGE_CODES, errors_with_code
 from tests.torchserve_process import ROOT
 
 DOCS = ROOT / "docs"

@@ -2,7 +2,7 @@
 
 from http import HTTPStatus
 
-from deploy.reference.errors import IMAGE_CODES, errors_with_code
+from service.errors.catalog import IMAGE_CODES, errors_with_code
 from service.errors.gateway import GatewayError
 
 HEAD = """\

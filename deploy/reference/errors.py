@@ -1,19 +1,18 @@
 """The page of errors: each code with its meaning and the next step."""
 
-from collections.abc import Iterator
 from http import HTTPStatus
 
 from deploy.reference.form import page, table
-from service.errors import admin, overload, request
+from service.errors.catalog import IMAGE_CODES, errors_with_code
 from service.errors.gateway import GatewayError
 
-MODULES = (admin, overload, request)  # which hold parts of the tree
 INTRODUCTION = """\
 Errors are `application/problem+json` (RFC 9457). Programs should look at `code`, which never changes its meaning. \
-`detail` says what is wrong with this request, `hint` what to do next. `request_id` finds the request in the log.
+`detail` says what is wrong with this request, `hint` what to do next. `request_id` finds the request in the log. \
+`type` leads to the code on the gateway's own page of errors, `/errors`.
 
 ```json
-{"type": "about:blank", "title": "Not Found", "status": 404, "code": "model_not_found",
+{"type": "/errors#model_not_found", "title": "Not Found", "status": 404, "code": "model_not_found",
  "detail": "Unknown model 'cats'; served: digits.", "hint": "Use one of the served models; …", "request_id": "…"}
 ```
 
@@ -24,21 +23,6 @@ IMAGES = """\
 
 A request fails as a whole only if its one image is unusable: then it is a 400 with the image's code. Otherwise an \
 unusable image gets `{"error": {"code", "message"}}` in its place, and the others are answered."""
-IMAGE_CODES = {
-    "base64_invalid": "It is not base64, in a JSON request.",
-    "image_empty": "It has 0 bytes.",
-    "image_unrecognized": "Its format is unknown. Known are PNG, JPEG, GIF, WebP, BMP, TIFF, PPM, JPEG 2000 and AVIF.",
-    "image_truncated": "It is cut off or corrupt.",
-    "image_too_many_pixels": "It has more pixels than its model allows for its format.",
-    "image_too_costly": "It takes more memory or time to decode than its pixels suggest.",
-    "image_format_refused": "Its model does not take its format.",
-    "image_unsupported": "It has floating-point pixels, or something else without an agreed meaning.",
-    "tensor_invalid": "It is a `.npy` file of another type or shape than the contract's.",
-    "decode_timeout": "It has more than a megapixel, and the smaller images of its batch took ten seconds to decode. "
-    "Send it again.",
-    "output_not_finite": "The model answered with a number that is not finite.",
-    "request_invalid": "It came in a malformed packed request. Only direct callers of TorchServe can see this.",
-}
 BARE = """\
 ## Answers without a problem
 
@@ -64,19 +48,6 @@ def errors_page() -> str:
     sections = [_section(status, errors) for status, errors in by_status.items()]
     codes = table(("code", "the image"), [(f"`{code}`", meaning) for code, meaning in IMAGE_CODES.items()])
     return page("Errors", INTRODUCTION, *sections, IMAGES, codes, BARE)
-
-
-def errors_with_code() -> Iterator[type[GatewayError]]:
-    """Yield each kind of error that has a code of its own."""
-    assert all(module.GatewayError is GatewayError for module in MODULES)
-    yield from _below(GatewayError)
-
-
-def _below(kind: type[GatewayError]) -> Iterator[type[GatewayError]]:
-    for each in kind.__subclasses__():
-        if "code" in vars(each):
-            yield each
-        yield from _below(each)
 
 
 def _section(status: int, errors: list[type[GatewayError]]) -> str:

@@ -25,6 +25,7 @@ TITLES = {
     "rollouts": "Rollouts",
     "health": "Health and metrics",
     "status": "Status page",
+    "errors": "Errors",
 }
 EVERYWHERE = {"reason", "x-actor"}  # the introduction explains them
 NOTES = {

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 ReadCheck = Callable[[Scope], bool]  # whether a request's caller may read the details of failures
 HttpResponse = tuple[int, list[tuple[bytes, bytes]], bytes]  # status, headers, body
 
+ERRORS_PATH = "/errors"  # the page that explains them
 MEDIA_TYPE = "application/problem+json"
 METHODS = ("GET", "PUT", "POST", "PATCH", "DELETE")
 RETRY_AFTER = {"description": "Seconds after which it is worth to try again.", "schema": {"type": "integer"}}
@@ -46,7 +47,7 @@ def problem(error: GatewayError, request_id: str, *, may_read: bool = False) -> 
     """Return status, headers and body that tell the caller of `error`, with its details if the caller may read them."""
     # An error may have a code of its own (ImageRejected); its status is always the class's.
     document = {
-        "type": "about:blank",
+        "type": f"{ERRORS_PATH}#{error.code}",
         "title": TITLES[error.status],
         "status": error.status,
         "detail": error.told(may_read=may_read),

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 
 VERSIONS = (("digits", "1.0", "fp32"), ("digits", "1.1", "fp32"))
 # Of no use to programs, or read as they are: pages, streams and figures.
-LEFT_OUT = {("get", path) for path in ("/", "/status", "/status/events", "/healthz", "/metrics")}
+LEFT_OUT = {("get", path) for path in ("/", "/errors", "/status", "/status/events", "/healthz", "/metrics")}
 
 
 class InThread:

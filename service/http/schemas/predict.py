@@ -125,7 +125,7 @@ class Health(BaseModel):
 class Problem(BaseModel):
     """An error (RFC 9457), with the stable `code` that programs should look at."""
 
-    type: str = "about:blank"
+    type: str  # leads to the code on the gateway's page of errors
     title: str
     status: int
     detail: str

@@ -8,7 +8,7 @@ from service.errors.request import AdminListenerOnly, HostNotAllowed
 from service.process.listening import ADMIN
 
 # What the public listener answers if there is another one for the rest.
-PUBLIC_PATHS = frozenset({"/predict", "/feedback", "/healthz", "/readyz"})
+PUBLIC_PATHS = frozenset({"/predict", "/feedback", "/healthz", "/readyz", "/errors"})
 HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{0,5})?")  # RFC 9110, section 7.2
 MOST_KNOWN = 256
 LONGEST_HOST = 100  # of which an error tells

@@ -13,7 +13,7 @@ from tests.gateway import Rig, running_gateway
 pytestmark = pytest.mark.anyio
 
 STRICT = {name.decode(): value.decode() for name, value in HEADERS}
-PAGES = ("/status", "/docs")
+PAGES = ("/status", "/docs", "/errors")
 
 
 def assert_safe(answer: httpx.Response, what: str) -> None:
