@@ -1,5 +1,6 @@
 """Python client of torchgate: predictions, feedback, versions, traffic and guarded rollouts."""
 
+from torchgate_client import codes
 from torchgate_client.answers import (
     Answer,
     ClassProbability,
@@ -52,4 +53,5 @@ __all__ = [
     "Unavailable",
     "Unreachable",
     "Version",
+    "codes",
 ]

@@ -20,12 +20,11 @@ from torchgate_client.answers import (
     build,
     prediction,
 )
-from torchgate_client.codes import CODES
 from torchgate_client.errors import BadAnswer, GatewayProblem, Overloaded, RequestRefused, Unavailable
 from torchgate_client.images import Image, encoded, many
 
 T = TypeVar("T")
-ANYWAY = "*"  # If-Match of a change that does not care what is there
+ANYWAY = "*"  # If-Match of a change whatever the present state is
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,7 @@ def problem_of(answer: httpx.Response) -> GatewayProblem | BadAnswer:
         code, detail = str(document["code"]), str(document["detail"])
     except (ValueError, KeyError, TypeError):
         return BadAnswer(f"HTTP {answer.status_code} from {answer.url}: this is no torchgate")
-    kind = CODES.get(code) or _kind(answer.status_code)
+    kind = GatewayProblem.by_code.get(code) or _kind(answer.status_code)
     after = answer.headers.get("retry-after", "")
     return kind(
         answer.status_code,

@@ -1,349 +1,236 @@
 # Written by `python -m deploy.reference.make` from the gateway's errors: change those.
 """One error for each code of a gateway's problems."""
 
-from torchgate_client.errors import GatewayProblem, Overloaded, RequestRefused, Unavailable
+from torchgate_client.errors import Overloaded, RequestRefused, Unavailable
 
 
-class AddressFull(Unavailable):
+class AddressFull(Unavailable, codes=("address_connections_full",)):
     """Your address has as many connections as allowed, and all are busy."""
 
-    codes = ("address_connections_full",)
 
-
-class AdminListenerOnly(RequestRefused):
+class AdminListenerOnly(RequestRefused, codes=("admin_listener_only",)):
     """Only the admin listener answers this path."""
 
-    codes = ("admin_listener_only",)
 
-
-class ArchiveNotFound(RequestRefused):
+class ArchiveNotFound(RequestRefused, codes=("archive_not_found",)):
     """The model store's manifest lists no such archive for this model."""
 
-    codes = ("archive_not_found",)
 
-
-class ArchiveRefused(RequestRefused):
+class ArchiveRefused(RequestRefused, codes=("archive_refused",)):
     """The archive is not the one in the manifest, cannot be loaded, or failed its self-check."""
 
-    codes = ("archive_refused",)
 
-
-class BackendFailed(Unavailable):
+class BackendFailed(Unavailable, codes=("backend_failed",)):
     """The model server answered with something other than a result."""
 
-    codes = ("backend_failed",)
 
-
-class BackendTimeout(Unavailable):
+class BackendTimeout(Unavailable, codes=("backend_timeout",)):
     """The model server took longer than TORCHGATE_BACKEND_TIMEOUT_MS."""
 
-    codes = ("backend_timeout",)
 
-
-class BackendUnavailable(Unavailable):
+class BackendUnavailable(Unavailable, codes=("backend_unavailable",)):
     """The model server does not answer, or has no worker for this version."""
 
-    codes = ("backend_unavailable",)
 
-
-class BodyInvalid(RequestRefused):
+class BodyInvalid(RequestRefused, codes=("body_invalid",)):
     """The body does not match its content type, or it holds no image."""
 
-    codes = ("body_invalid",)
 
-
-class BodyTimeout(RequestRefused):
+class BodyTimeout(RequestRefused, codes=("body_timeout",)):
     """The body did not arrive in time."""
 
-    codes = ("body_timeout",)
 
-
-class BodyTooLarge(RequestRefused):
+class BodyTooLarge(RequestRefused, codes=("body_too_large",)):
     """The declared Content-Length exceeds the limit."""
 
-    codes = ("body_too_large",)
 
-
-class BuffersFull(Overloaded):
+class BuffersFull(Overloaded, codes=("buffers_full",)):
     """Request bodies use all the memory that is set aside for them."""
 
-    codes = ("buffers_full",)
 
-
-class CircuitOpen(Unavailable):
+class CircuitOpen(Unavailable, codes=("circuit_open",)):
     """The last batches of this version failed, so the gateway pauses before it sends the next."""
 
-    codes = ("circuit_open",)
 
-
-class ConnectionsFull(Unavailable):
+class ConnectionsFull(Unavailable, codes=("connections_full",)):
     """The gateway has as many connections as allowed, and all are busy."""
 
-    codes = ("connections_full",)
 
-
-class CredentialsBackoff(Overloaded):
+class CredentialsBackoff(Overloaded, codes=("credentials_backoff",)):
     """Too many wrong credentials came from this address."""
 
-    codes = ("credentials_backoff",)
 
-
-class CredentialsMissing(RequestRefused):
+class CredentialsMissing(RequestRefused, codes=("credentials_missing",)):
     """The call needs a key, a token or a client certificate, and the request has none."""
 
-    codes = ("credentials_missing",)
 
-
-class CredentialsWrong(RequestRefused):
+class CredentialsWrong(RequestRefused, codes=("credentials_wrong",)):
     """The key or token is wrong."""
 
-    codes = ("credentials_wrong",)
 
-
-class DeadlineExceeded(Unavailable):
+class DeadlineExceeded(Unavailable, codes=("deadline_exceeded",)):
     """The deadline passed before the last image was answered."""
 
-    codes = ("deadline_exceeded",)
 
-
-class DeadlineUnreachable(Overloaded):
+class DeadlineUnreachable(Overloaded, codes=("deadline_unreachable",)):
     """The queued work would outlast the request's deadline."""
 
-    codes = ("deadline_unreachable",)
 
-
-class Draining(Unavailable):
+class Draining(Unavailable, codes=("draining",)):
     """The gateway is shutting down."""
 
-    codes = ("draining",)
 
-
-class FeedbackExpired(RequestRefused):
+class FeedbackExpired(RequestRefused, codes=("feedback_expired",)):
     """The answer is too old for feedback."""
 
-    codes = ("feedback_expired",)
 
-
-class FeedbackForged(RequestRefused):
+class FeedbackForged(RequestRefused, codes=("feedback_forged",)):
     """The id does not belong to an answer, or the answer has no such image."""
 
-    codes = ("feedback_forged",)
 
-
-class FeedbackRepeated(RequestRefused):
+class FeedbackRepeated(RequestRefused, codes=("feedback_repeated",)):
     """The image already has its label."""
 
-    codes = ("feedback_repeated",)
 
-
-class HostNotAllowed(RequestRefused):
+class HostNotAllowed(RequestRefused, codes=("host_not_allowed",)):
     """The gateway does not answer for the `Host` of this request."""
 
-    codes = ("host_not_allowed",)
 
-
-class InternalError(Unavailable):
+class InternalError(Unavailable, codes=("internal_error",)):
     """The gateway made a mistake."""
 
-    codes = ("internal_error",)
 
-
-class LabelNotFound(RequestRefused):
+class LabelNotFound(RequestRefused, codes=("label_not_found",)):
     """The model has no such label."""
 
-    codes = ("label_not_found",)
 
-
-class LabelUnknown(RequestRefused):
+class LabelUnknown(RequestRefused, codes=("label_unknown",)):
     """The version that answered has no class of that name."""
 
-    codes = ("label_unknown",)
 
-
-class ListenersFull(Unavailable):
+class ListenersFull(Unavailable, codes=("listeners_full",)):
     """The status events have as many listeners as allowed."""
 
-    codes = ("listeners_full",)
 
-
-class MediaTypeUnsupported(RequestRefused):
+class MediaTypeUnsupported(RequestRefused, codes=("media_type_unsupported",)):
     """The gateway does not read this content type or encoding."""
 
-    codes = ("media_type_unsupported",)
 
-
-class MethodNotAllowed(RequestRefused):
+class MethodNotAllowed(RequestRefused, codes=("method_not_allowed",)):
     """The path exists, but not with this method."""
 
-    codes = ("method_not_allowed",)
 
-
-class ModelNotFound(RequestRefused):
+class ModelNotFound(RequestRefused, codes=("model_not_found",)):
     """The gateway serves no model of that name."""
 
-    codes = ("model_not_found",)
 
-
-class NotReady(Unavailable):
+class NotReady(Unavailable, codes=("not_ready",)):
     """The requested version is not ready."""
 
-    codes = ("not_ready",)
 
-
-class NothingEarlier(RequestRefused):
+class NothingEarlier(RequestRefused, codes=("nothing_earlier",)):
     """No earlier policy is left to return to."""
 
-    codes = ("nothing_earlier",)
 
-
-class ParameterInvalid(RequestRefused):
+class ParameterInvalid(RequestRefused, codes=("parameter_invalid",)):
     """A query parameter or header has a value that is not allowed."""
 
-    codes = ("parameter_invalid",)
 
-
-class ProfileActive(RequestRefused):
+class ProfileActive(RequestRefused, codes=("profile_active",)):
     """Somebody is already taking a profile of this version."""
 
-    codes = ("profile_active",)
 
-
-class ProfileUnsupported(RequestRefused):
+class ProfileUnsupported(RequestRefused, codes=("profile_unsupported",)):
     """The handler in the version's archive cannot take profiles."""
 
-    codes = ("profile_unsupported",)
 
-
-class QueueFull(Overloaded):
+class QueueFull(Overloaded, codes=("queue_full",)):
     """The version's queue holds as many images as it may."""
 
-    codes = ("queue_full",)
 
-
-class QuotaExceeded(Overloaded):
+class QuotaExceeded(Overloaded, codes=("quota_exceeded",)):
     """You used up your quota of images per second."""
 
-    codes = ("quota_exceeded",)
 
-
-class RevisionMissing(RequestRefused):
+class RevisionMissing(RequestRefused, codes=("revision_missing",)):
     """The change does not name the revision that it is based on."""
 
-    codes = ("revision_missing",)
 
-
-class RevisionStale(RequestRefused):
+class RevisionStale(RequestRefused, codes=("revision_stale",)):
     """Somebody changed the state since you read it."""
 
-    codes = ("revision_stale",)
 
-
-class RolloutActive(RequestRefused):
+class RolloutActive(RequestRefused, codes=("rollout_active",)):
     """A rollout controls the traffic at present."""
 
-    codes = ("rollout_active",)
 
-
-class RolloutEnded(RequestRefused):
+class RolloutEnded(RequestRefused, codes=("rollout_ended",)):
     """The rollout has ended and cannot be changed."""
 
-    codes = ("rollout_ended",)
 
-
-class RolloutNotFound(RequestRefused):
+class RolloutNotFound(RequestRefused, codes=("rollout_not_found",)):
     """The model has no such rollout, or no longer remembers it."""
 
-    codes = ("rollout_not_found",)
 
-
-class RolloutRefused(RequestRefused):
+class RolloutRefused(RequestRefused, codes=("rollout_refused",)):
     """A rollout cannot start from the present traffic."""
 
-    codes = ("rollout_refused",)
 
-
-class RouteNotFound(RequestRefused):
+class RouteNotFound(RequestRefused, codes=("route_not_found",)):
     """The gateway has no such path."""
 
-    codes = ("route_not_found",)
 
-
-class ScopeMissing(RequestRefused):
+class ScopeMissing(RequestRefused, codes=("scope_missing",)):
     """The key is right, but it lacks the scope for this call."""
 
-    codes = ("scope_missing",)
 
-
-class ShareExceeded(Overloaded):
+class ShareExceeded(Overloaded, codes=("share_exceeded",)):
     """The queue is full, and you already have your share of it."""
 
-    codes = ("share_exceeded",)
 
-
-class StateUnavailable(Unavailable):
+class StateUnavailable(Unavailable, codes=("state_unavailable",)):
     """The database with traffic, labels and events does not answer. Predictions go on."""
 
-    codes = ("state_unavailable",)
 
-
-class StreamTooLarge(RequestRefused):
+class StreamTooLarge(RequestRefused, codes=("stream_too_large",)):
     """A body without a declared length exceeded the limit."""
 
-    codes = ("stream_too_large",)
 
-
-class TooManyImages(RequestRefused):
+class TooManyImages(RequestRefused, codes=("too_many_images",)):
     """The request holds more images than are allowed."""
 
-    codes = ("too_many_images",)
 
-
-class TooManyWorkers(RequestRefused):
+class TooManyWorkers(RequestRefused, codes=("too_many_workers",)):
     """The version would have more workers than the settings allow."""
 
-    codes = ("too_many_workers",)
 
-
-class TrafficRefused(RequestRefused):
+class TrafficRefused(RequestRefused, codes=("traffic_invalid",)):
     """The weights or shares are invalid."""
 
-    codes = ("traffic_invalid",)
 
-
-class VersionExists(RequestRefused):
+class VersionExists(RequestRefused, codes=("version_exists",)):
     """The version is already registered."""
 
-    codes = ("version_exists",)
 
-
-class VersionInUse(RequestRefused):
+class VersionInUse(RequestRefused, codes=("version_in_use",)):
     """The version still has traffic, a label or a share of shadow requests."""
 
-    codes = ("version_in_use",)
 
-
-class VersionNotFound(RequestRefused):
+class VersionNotFound(RequestRefused, codes=("version_not_found",)):
     """The model has no such version."""
 
-    codes = ("version_not_found",)
 
-
-class VersionNotReady(RequestRefused):
+class VersionNotReady(RequestRefused, codes=("version_not_ready",)):
     """Only a ready version may get traffic or a label."""
 
-    codes = ("version_not_ready",)
 
-
-class WorkerDied(Unavailable):
+class WorkerDied(Unavailable, codes=("worker_died",)):
     """The worker died while it had the batch. The gateway replaces it."""
 
-    codes = ("worker_died",)
 
-
-class ImageRejected(RequestRefused):
-    """The request's only image cannot be used; `code` says why."""
-
-    codes = (
+class ImageRejected(
+    RequestRefused,
+    codes=(
         "base64_invalid",
         "decode_timeout",
         "image_empty",
@@ -356,12 +243,6 @@ class ImageRejected(RequestRefused):
         "output_not_finite",
         "request_invalid",
         "tensor_invalid",
-    )
-
-
-CODES: dict[str, type[GatewayProblem]] = {
-    code: kind
-    for base in (RequestRefused, Overloaded, Unavailable)
-    for kind in base.__subclasses__()
-    for code in kind.codes
-}
+    ),
+):
+    """The request's only image cannot be used; `code` says why."""

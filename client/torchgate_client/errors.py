@@ -30,7 +30,10 @@ class BadAnswer(TorchgateError):
 class GatewayProblem(TorchgateError):
     """The gateway refused a call, or failed at it."""
 
-    codes: ClassVar[tuple[str, ...]] = ()
+    by_code: ClassVar[dict[str, type["GatewayProblem"]]] = {}
+
+    def __init_subclass__(cls, codes: tuple[str, ...] = ()) -> None:
+        cls.by_code.update(dict.fromkeys(codes, cls))
 
     def __init__(
         self,

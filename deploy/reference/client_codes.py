@@ -9,21 +9,14 @@ HEAD = """\
 # Written by `python -m deploy.reference.make` from the gateway's errors: change those.
 \"\"\"One error for each code of a gateway's problems.\"\"\"
 
-from torchgate_client.errors import GatewayProblem, Overloaded, RequestRefused, Unavailable
+from torchgate_client.errors import Overloaded, RequestRefused, Unavailable
 """
 IMAGE = """\
-class ImageRejected(RequestRefused):
+class ImageRejected(
+    RequestRefused,
+    codes=({codes}),
+):
     \"\"\"The request's only image cannot be used; `code` says why.\"\"\"
-
-    codes = ({codes})
-"""
-END = """\
-CODES: dict[str, type[GatewayProblem]] = {
-    code: kind
-    for base in (RequestRefused, Overloaded, Unavailable)
-    for kind in base.__subclasses__()
-    for code in kind.codes
-}
 """
 
 
@@ -31,7 +24,7 @@ def client_codes() -> str:
     """Return the module's text."""
     kinds = sorted(errors_with_code(), key=lambda each: each.__name__)
     listed = "".join(f'\n        "{code}",' for code in sorted(IMAGE_CODES))
-    return "\n\n".join([HEAD, *map(_kind, kinds), IMAGE.format(codes=f"{listed}\n    "), END])
+    return "\n\n".join([HEAD, *map(_kind, kinds), IMAGE.format(codes=f"{listed}\n    ")])
 
 
 def _kind(error: type[GatewayError]) -> str:
@@ -39,4 +32,4 @@ def _kind(error: type[GatewayError]) -> str:
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         base = "Overloaded"
     meaning = (error.__doc__ or "").splitlines()[0]
-    return f'class {error.__name__}({base}):\n    """{meaning}"""\n\n    codes = ("{error.code}",)\n'
+    return f'class {error.__name__}({base}, codes=("{error.code}",)):\n    """{meaning}"""\n'

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 PREFIX = "TORCHGATE_"
 MOST_KEY_BYTES = 16 * 1024  # of a public key in PEM
 MOST_SECRET_BYTES = 1024 * 1024
+HIDDEN = "(not shown, it may hold a password)"
 
 
 def env_name(field: str) -> str:
@@ -123,8 +124,7 @@ def require_parquet(folder: Path) -> None:
 
 def require_collector(address: str) -> None:
     """Raise ValueError unless spans can be sent to a collector at this address."""
-    hidden = "(not shown, it may hold a password)"
-    given = f"{env_name('tracing_endpoint')}={hidden if '@' in address or '?' in address else address}"
+    given = f"{env_name('tracing_endpoint')}={HIDDEN if '@' in address or '?' in address else address}"
     try:
         url = urlsplit(address)
         is_host = bool(url.hostname) and url.port != 0 and "@" not in url.netloc

@@ -10,7 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
 
-from service.config.environment import env_name
+from service.config.environment import HIDDEN, env_name
 from service.config.settings import Settings
 from service.persistence.migrations.revisions import RevisionUnknown, found_revision
 
@@ -22,7 +22,6 @@ DRIVERS = {
     "postgresql": "postgresql+psycopg",  # the driver that the extra `postgres` brings
     "postgresql+psycopg": "postgresql+psycopg",
 }
-HIDDEN = "(not shown, it may hold a password)"
 FIRST_BYTES = b"SQLite format 3\0"
 
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.config.settings import Settings
 from service.domain.backend import Target
-from service.persistence.engines.place import require_place
 from tests.gateway import Rig, running_gateway
 from tests.signing import Key, delist, new_key, sign, trust
 from tests.stores import make_store
@@ -279,25 +277,3 @@ async def test_a_file_among_the_keys_that_is_none_is_named(tmp_path: Path, conte
     (signed.keys / "bad.pub").write_bytes(content)
     async with running_gateway(tmp_path, (), wait_until_ready=False, **options(signed, "grpc")) as rig:
         assert "bad.pub" in (await rig.until_reason(words))["detail"]
-
-
-def test_a_folder_without_keys_stops_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"TORCHGATE_TRUSTED_KEYS_DIR=.*No such file"):
-        Settings.model_validate({"trusted_keys_dir": tmp_path / "missing"})
-    with pytest.raises(ValueError, match=r"TORCHGATE_TRUSTED_KEYS_DIR=.*there is no \*\.pub"):
-        Settings.model_validate({"trusted_keys_dir": tmp_path})
-    (tmp_path / "1.pub").mkdir()
-    with pytest.raises(ValueError, match=r"1\.pub: it is not a regular file; leave only readable \*\.pub"):
-        Settings.model_validate({"trusted_keys_dir": tmp_path})
-
-
-def test_who_can_replace_the_store_can_neither_add_a_key_nor_make_the_counter_forgotten(tmp_path: Path) -> None:
-    signed = Signed.make(tmp_path)
-    given: dict[str, Any] = {"model_store": signed.store, "trusted_keys_dir": signed.keys}
-    for url in (None, f"sqlite:///{signed.store}/state.db", f"sqlite:///{signed.store}/../store/state.db"):
-        with pytest.raises(ValueError, match=rf"{signed.keys}: .*Set TORCHGATE_DATABASE_URL=.* outside of"):
-            require_place(Settings.model_validate({**given, "database_url": url}))
-    require_place(Settings.model_validate({**given, "database_url": f"sqlite:///{tmp_path}/state.db"}))
-    trust(signed.store / "keys", signed.key)
-    with pytest.raises(ValueError, match=r"TORCHGATE_TRUSTED_KEYS_DIR=.*/keys: it is in the model store"):
-        Settings.model_validate({**given, "trusted_keys_dir": signed.store / "keys"})
