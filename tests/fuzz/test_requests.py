@@ -1,23 +1,19 @@
-"""Bodies, parameters, headers and ids of requests: read as they were written, or refused by an error of ours.
-
-What the whole gateway does with them is tried last: no answer is a server's error.
-"""
+"""Bodies, parameters and headers of requests: read as they were written, or refused by an error of ours."""
 
 import base64
 import contextlib
 import ipaddress
 import json
-from collections.abc import Iterator
 from email.message import Message
 from typing import Any
-from urllib.parse import quote, quote_from_bytes, urlencode
+from urllib.parse import urlencode
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, example, given
 
 from service.config.settings import Settings
-from service.domain.backend import ItemError, Target
+from service.domain.backend import ItemError
 from service.errors.request import BodyInvalid, HostNotAllowed, ParameterInvalid, TooManyImages
 from service.http import parameters
 from service.http.images import header_parameters
@@ -26,19 +22,14 @@ from service.http.images.multipart import LONGEST_BOUNDARY, split_multipart
 from service.http.images.steps import at_once
 from service.http.server.clients import Client, Clients
 from service.http.server.request_checks import RequestChecks
-from service.monitoring.signed_ids import NO_CLASS, PredictionIdInvalid, PredictionIds, target_bytes
-from service.persistence.signing_keys import SigningKeys
 from service.process.listening import PUBLIC
-from service.telemetry.trace_context import read_context, write_parent
 from tests.fuzz.cost import bounded
-from tests.fuzz.front import Front, opened_front
 from tests.fuzz.profile import fuzzed
-from tests.gateway import TOKEN
+from tests.fuzz.strategies import HEADER_BYTES, NUMBERS
 
 MAX_IMAGES = 8
 BOUNDARY_CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'()+_,-./:=?"
 BOUNDARIES = st.text(BOUNDARY_CHARACTERS, min_size=1, max_size=LONGEST_BOUNDARY)
-HEADER_BYTES = st.binary(max_size=60) | st.text(';=", \tabf-:.[]%0193\\', max_size=60).map(str.encode)
 
 
 # Forms.
@@ -177,8 +168,6 @@ def test_rubbish_is_no_document(body: bytes) -> None:
 
 # Query and headers of a prediction.
 
-NUMBERS = st.sampled_from(["1", "1000", "0", "-1", "1e3", "1.0", "9" * 30, "9" * 5000, "NaN", " 5", "٣", "1_0", ""])
-
 
 @fuzzed(100)
 @given(
@@ -271,154 +260,3 @@ def test_any_host_is_let_in_or_refused(host: bytes) -> None:
     checks = RequestChecks(LOCAL, PUBLIC)
     with contextlib.suppress(HostNotAllowed):
         checks.require_host(host)
-
-
-# Traces and ids.
-
-HEX = "0123456789abcdef"
-
-
-@fuzzed(40)
-@given(st.text(HEX, min_size=32, max_size=32), st.text(HEX, min_size=16, max_size=16))
-def test_a_trace_is_read_as_it_was_written(trace: str, span: str) -> None:
-    found = read_context([(b"traceparent", write_parent(trace, span).encode())])
-    if set(trace) == {"0"} or set(span) == {"0"}:
-        assert found is None
-    else:
-        assert found is not None
-        assert (found.trace_id, found.span_id, found.is_sampled) == (trace, span, True)
-
-
-STATES = HEADER_BYTES | st.lists(st.sampled_from([b"a=1", b"b=2", b"a@b=c", b"", b"=", b"A=1"]), max_size=40).map(
-    b",".join
-)
-
-
-@fuzzed(80)
-@example(b"a=" + b" " * 5000, b"00-" + b"1" * 32 + b"-" + b"1" * 16 + b"-01")
-@given(STATES, HEADER_BYTES | st.just(b"00-" + b"1" * 32 + b"-" + b"1" * 16 + b"-01"))
-def test_a_trace_is_safe_to_pass_on(state: bytes, parent: bytes) -> None:
-    with bounded(len(state) + len(parent)):
-        found = read_context([(b"traceparent", parent), (b"tracestate", state)])
-    if found is not None:
-        assert len(found.state) <= 512
-        assert found.state.isprintable()
-        assert found.state.isascii()
-
-
-def ids() -> PredictionIds:
-    made = PredictionIds(lambda: 1_800_000_000.0)
-    made.use(SigningKeys(present=b"p" * 32, previous=None, replaced_at=0))
-    return made
-
-
-IDS = ids()
-VERSIONS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True)
-CLASSES = st.lists(st.integers(0, NO_CLASS), max_size=20)
-
-
-@fuzzed(60)
-@given(VERSIONS, VERSIONS, CLASSES, st.booleans())
-def test_ids_are_read_as_they_were_issued(model: str, version: str, classes: list[int], is_dealt: bool) -> None:
-    found = IDS.read(IDS.issue(target_bytes(Target(model, version)), classes, is_dealt=is_dealt))
-    assert found.target == Target(model, version)
-    assert found.classes == [None if each == NO_CLASS else each for each in classes]
-    assert (found.issued_at, found.is_dealt) == (1_800_000_000, is_dealt)
-
-
-@fuzzed(120)
-@given(st.integers(0, 200), st.text(HEX + "A \0é\ud800", max_size=3), st.integers(0, 3))
-def test_an_id_that_was_changed_is_none(place: int, part: str, num_left_out: int) -> None:
-    issued = IDS.issue(target_bytes(Target("digits", "1.0")), [1, 2], is_dealt=True)
-    place %= len(issued) + 1
-    changed = issued[:place] + part + issued[place + num_left_out :]
-    assume(changed != issued)
-    with pytest.raises(PredictionIdInvalid):
-        IDS.read(changed)
-
-
-@fuzzed(60)
-@given(st.text(max_size=40) | st.text(HEX, max_size=100))
-def test_text_is_no_id(text: str) -> None:
-    with pytest.raises(PredictionIdInvalid):
-        IDS.read(text)
-
-
-# The whole gateway.
-
-TEXTS = st.sampled_from(
-    ["", "\0", "a\0b", "\ud800", "1.0", "1.0-int8-dynamic", "digits", "stable", "é", "a" * 300, "../x"]
-) | st.text(max_size=5)
-ANY = st.recursive(
-    st.none() | st.booleans() | TEXTS | st.floats() | st.integers(-2, 101) | st.sampled_from([10**30, 2**63, 10**400]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
-    max_leaves=4,
-)
-FIELDS = ["weights", "shadows", "sticky_header", "version", "file", "num_workers", "steps", "id", "index", "label"]
-MORE_FIELDS = ["min_requests", "min_seconds", "slow_ms", "min_agreement", "wait_seconds", "num_batches"]
-CHANGES = [
-    *(("PUT", "/traffic"), ("PUT", "/labels/%s"), ("DELETE", "/labels/%s"), ("POST", "/versions")),
-    *(("PATCH", "/versions/%s"), ("POST", "/rollouts"), ("POST", "/rollouts/%s/abort"), ("POST", "/rollback")),
-    *(("GET", "/events"), ("GET", "/rollouts/%s"), ("GET", "/quality"), ("POST", "/versions/%s/profile")),
-]
-BODIES = st.dictionaries(st.sampled_from(FIELDS + MORE_FIELDS) | TEXTS, ANY, max_size=4).map(
-    lambda document: json.dumps(document).encode()
-) | st.sampled_from([b"[" * 60_000, b'{"weights":' * 5000, b"9" * 5000, b'"\\ud800"', b"\xff", b""])
-QUERIES = st.lists(
-    st.tuples(st.sampled_from(["before", "limit", "reason", "x"]), NUMBERS | TEXTS | st.just(str(2**63))), max_size=2
-)
-REVISIONS = st.sampled_from([b"*", b'"1"', b'"' + b"9" * 18 + b'"', b'"' + b"9" * 5000 + b'"', b"\xff", b'W/"0"'])
-
-
-def in_path(text: str) -> str:
-    return quote_from_bytes(text.encode("utf-8", "surrogatepass"), safe="")
-
-
-@pytest.fixture(scope="module")
-def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    with opened_front(tmp_path_factory.mktemp("front")) as opened:
-        yield opened
-
-
-# Events before one that no database can number, and half a character in an archive's or a version's name.
-@fuzzed(150)
-@example(("GET", "/events"), "", [("before", str(2**63))], b"", b"*", b"")
-@example(("POST", "/versions"), "", [], b'{"file": "\\ud800"}', b"*", b"")
-@example(("POST", "/rollouts"), "", [], b'{"version": "\\ud800"}', b"*", b"")
-@given(
-    st.sampled_from(CHANGES),
-    TEXTS | NUMBERS,
-    QUERIES,
-    BODIES,
-    REVISIONS,
-    st.sampled_from([b"", b"x\xff", b"\xed\xa0\x80", b"a" * 300]),
-)
-def test_no_change_is_a_servers_error(
-    front: Front,
-    what: tuple[str, str],
-    name: str,
-    query: list[tuple[str, str]],
-    body: bytes,
-    based_on: bytes,
-    actor: bytes,
-) -> None:
-    method, path = what
-    path = f"/models/digits{path.replace('%s', in_path(name) or '-')}"
-    queried = urlencode(query, errors="surrogatepass", quote_via=quote)
-    head = f"{method} {path}?{queried} HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
-    head += b"If-Match: " + based_on + b"\r\nX-Actor: " + actor + b"\r\nContent-Type: application/json\r\n"
-    said = front.ask([head + b"Content-Length: %d\r\n\r\n" % len(body) + body])
-    assert [answer.status for answer in said.answers if answer.status >= 500] == []
-    assert len(said.answers) == 1
-
-
-CREDENTIALS = st.sampled_from([b"", b"Bearer", b"Bearer ", b"bearer  x", b"Bearer \xff", b"Basic eDp5", b"x" * 5000])
-
-
-@fuzzed(40)
-@given(CREDENTIALS, CREDENTIALS | st.binary(max_size=8).map(lambda key: key.hex().encode()), st.binary(max_size=4))
-def test_no_rubbish_is_a_credential(front: Front, token: bytes, key: bytes, actor: bytes) -> None:
-    head = b"PUT /models/digits/traffic HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\nIf-Match: *\r\n"
-    head += b"Authorization: " + token + b"\r\nX-API-Key: " + key + b"\r\nX-Actor: " + actor.hex().encode()
-    said = front.ask([head + b"\r\n\r\n{}"])
-    assert {answer.status for answer in said.answers} <= {401, 403, 429}
