@@ -96,10 +96,12 @@ def _jpeg(payload: bytes) -> Size:
     """Walk through the segments to the frame's header (ITU T.81, B.2.2), over what decoders skip."""
     place = 2
     for _ in range(MOST_STEPS):
-        place = payload.index(b"\xff", place, place + MOST_BYTES)
+        if payload[place] != 0xFF:
+            place = payload.index(b"\xff", place, place + MOST_BYTES)
         marker = payload[place + 1]
         if marker in _FRAMES:
-            return _number(payload, place + 7, 2), _number(payload, place + 5, 2)
+            height_high, height_low, width_high, width_low = payload[place + 5 : place + 9]
+            return width_high << 8 | width_low, height_high << 8 | height_low
         if marker == 0xFF:
             place += 1
         elif marker in _WITHOUT_LENGTH:

@@ -2,6 +2,7 @@
 
 import urllib.parse
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import httptools
@@ -11,6 +12,8 @@ from service.http.server.clients import Client, Wire
 from service.http.server.connections import Connections
 
 RawHeaders = list[tuple[bytes, bytes]]
+
+MAX_CACHED_TARGETS = 64  # clients repeat theirs; each has at most 8 KiB
 
 
 class DirectHandler(Protocol):
@@ -173,20 +176,27 @@ def direct_request(
     if b"transfer-encoding" in names and [v.lower() for n, v in headers if n == b"transfer-encoding"] != [b"chunked"]:
         raise heads.MessageRefused(heads.NOT_IMPLEMENTED)
     try:
-        method, url = parser.get_method(), httptools.parse_url(target)
+        target, path, query_string = _parts(target)
     except httptools.HttpParserInvalidURLError as error:
         raise heads.MessageRefused(heads.BAD_REQUEST) from error
-    if url.path is None:  # as in `GET http://host HTTP/1.1`
-        target = b"/" if url.query is None else b"/?" + url.query
-    path = urllib.parse.unquote((url.path or b"/").decode("ascii"))
+    method = parser.get_method()
     if application is None or (method, path) not in application.direct_routes:
         return target, None
     return target, DirectRequest(
         method.decode("ascii"),
         path,
-        url.query or b"",
+        query_string,
         headers,
         client,
         keep_alive=version != "1.0" and parser.should_keep_alive(),
         awaits_continue=awaits_continue,
     )
+
+
+@lru_cache(MAX_CACHED_TARGETS)
+def _parts(target: bytes) -> tuple[bytes, str, bytes]:
+    """Return the target, beginning with a path, its decoded path, and its query string."""
+    url = httptools.parse_url(target)
+    if url.path is None:  # as in `GET http://host HTTP/1.1`
+        target = b"/" if url.query is None else b"/?" + url.query
+    return target, urllib.parse.unquote((url.path or b"/").decode("ascii")), url.query or b""

@@ -130,11 +130,16 @@ class BoundedHttpProtocol(Connection):
         self._idle_timer.idle_since = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; trailers after a chunked body are dropped."""
-        if self._awaits_head:
-            if len(self.headers) == heads.MAX_HEADERS:
-                raise heads.MessageRefused(heads.HEADERS_TOO_LARGE)
-            super().on_header(name, value)
+        """Take a header, as uvicorn does; trailers after a chunked body are dropped."""
+        if not self._awaits_head:
+            return
+        headers = self.headers
+        if len(headers) == heads.MAX_HEADERS:
+            raise heads.MessageRefused(heads.HEADERS_TOO_LARGE)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Start an ASGI request, or let a direct one have its turn."""
