@@ -18,16 +18,18 @@ from PIL import Image, TiffImagePlugin
 # The formats that Pillow is let near, by their first bytes. Others it reads run foreign programs (EPS), are guessed
 # from weak marks (TGA), or are no pictures that people send.
 SIGNATURES = {
-    "PNG": re.compile(rb"\x89PNG\r\n\x1a\n"),
-    "JPEG": re.compile(rb"\xff\xd8\xff"),
-    "GIF": re.compile(rb"GIF8[79]a"),
-    "WEBP": re.compile(rb"RIFF....WEBP", re.DOTALL),
-    "BMP": re.compile(rb"BM....\x00\x00\x00\x00", re.DOTALL),
-    "TIFF": re.compile(rb"II[*+]\x00|MM\x00[*+]"),
-    "PPM": re.compile(rb"P[1-6]\s"),
-    "JPEG2000": re.compile(rb"\x00\x00\x00\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"),
-    "AVIF": re.compile(rb"....ftypavi[fs]", re.DOTALL),
+    "PNG": rb"\x89PNG\r\n\x1a\n",
+    "JPEG": rb"\xff\xd8\xff",
+    "GIF": rb"GIF8[79]a",
+    "WEBP": rb"RIFF....WEBP",
+    "BMP": rb"BM....\x00\x00\x00\x00",
+    "TIFF": rb"II[*+]\x00|MM\x00[*+]",
+    "PPM": rb"P[1-6]\s",
+    "JPEG2000": rb"\x00\x00\x00\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51",
+    "AVIF": rb"....ftypavi[fs]",
 }
+_ALTERNATIVES = b"|".join(b"(?P<%s>%s)" % (name.encode(), each) for name, each in SIGNATURES.items())
+_BEGINNING = re.compile(_ALTERNATIVES, re.DOTALL)
 # Of a contract without limits of its own.
 DEFAULT_LIMITS: Mapping[str, Any] = {"max_pixels": 25_000_000, "formats": list(SIGNATURES)}
 # Pillow's own limit, which no contract can lift.
@@ -78,7 +80,8 @@ def too_costly(name: str, allowed: str) -> Refused:
 
 def format_of(content: bytes | bytearray, formats: Sequence[str]) -> str:
     """Return the name of an image's format, by its first bytes; raises Refused if it is none, or none of `formats`."""
-    name = next((name for name, signature in SIGNATURES.items() if signature.match(content)), None)
+    found = _BEGINNING.match(content)
+    name = None if found is None else found.lastgroup
     if name is None:
         reason = f"item is no image of a known format ({', '.join(SIGNATURES)}) and no .npy file"
         raise Refused("image_unrecognized", reason)
@@ -102,11 +105,11 @@ def check_canvas(name: str, content: bytes | bytearray, max_pixels: int) -> None
 
 def check_header(name: str, image: Image.Image, content: bytes | bytearray, max_pixels: int) -> float:
     """Return what an opened image will cost, in pixels of a plain one; raises Refused if that is too much."""
-    share = share_of(name, image, content)
-    check_pixels(name, image.size, max_pixels * share)
+    share, size = share_of(name, image, content), image.size
+    check_pixels(name, size, max_pixels * share)
     if image.mode == "F":
         raise Refused("image_unsupported", f"{name} has floating-point pixels; send integers")
-    return image.width * image.height / share
+    return size[0] * size[1] / share
 
 
 def guarded(name: str, max_pixels: int) -> contextlib.AbstractContextManager[None]:
