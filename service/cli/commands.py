@@ -13,6 +13,7 @@ from service.cli.profiles import add_profile_verb
 from service.cli.rollouts import add_rollout_verbs
 from service.cli.tables import events_table, models_table, shadows_table, traffic_table
 from service.cli.token import find_token, shown_token
+from service.cli.tour.verb import add_tour_verb
 from service.cli.verbs import add_group, add_verb, complete, finite
 
 
@@ -73,6 +74,8 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     events = add_verb(verbs, "events", help_text, _events, events_table, "model")
     events.add_argument("--limit", type=int, default=20)
     events.add_argument("--before", type=int, help="only events older than this id")
+
+    add_tour_verb(verbs)
 
     help_text = "print the admin token that changes need"
     add_verb(verbs, "token", help_text, lambda g, o: shown_token(g, o.url), str)

@@ -6,7 +6,7 @@ from typing import Any
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return rows in columns as wide as they need; what a terminal would take for a command is not passed on."""
-    lines = [[_printable(str(cell)) for cell in row] for row in (head, *rows)]
+    lines = [[printable(str(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
@@ -122,7 +122,8 @@ def events_table(events: Iterable[Mapping[str, Any]]) -> str:
     return table(("ID", "TIME", "WHO", "WHAT", "OUTCOME", "WHY"), rows)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Return a text without what a terminal would take for a command."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

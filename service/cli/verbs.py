@@ -28,7 +28,8 @@ def common_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def complete(options: argparse.Namespace) -> None:
-    """Set those that were not given."""
+    """Set those that were not given; `is_url_given` remembers whether the URL was, on the command line."""
+    options.is_url_given = "url" in options
     for name, value in {**DEFAULTS, "url": _url()}.items():
         vars(options).setdefault(name, value)
 
