@@ -125,3 +125,32 @@ def test_a_tour_that_was_killed_is_cleaned_up(gateway: GatewayProcess) -> None:
     assert last_rollout(gateway)["state"] == "aborted"
     assert files(gateway) == before
     assert shown(gateway) == {"1.0": 100}
+
+
+def test_what_stands_in_the_way_is_named_before_anything_is_changed(gateway: GatewayProcess, tmp_path: Path) -> None:
+    store, others = Path(store_of(gateway)), tmp_path / "others"
+    others.mkdir()
+    (others / "bird-robin.png").write_bytes((ROOT / "samples" / "digit-7.png").read_bytes())
+    before = files(gateway)
+    for options, told in (
+        (("--samples", str(tmp_path)), "holds no image named as digit-7.png is"),
+        (("--samples", str(others)), "0 of 1 sample images are right"),
+        (("--model-store", str(tmp_path)), "Name the gateway's own store with --model-store"),
+    ):
+        with tour(gateway, *options) as process:
+            printed, _ = process.communicate(timeout=60)
+        assert (process.returncode, told in printed) == (1, True), printed
+    (store / "manifest.json.sig").touch()
+    with tour(gateway) as process:
+        printed, _ = process.communicate(timeout=60)
+    assert (process.returncode, "is signed" in printed) == (1, True), printed
+    (store / "manifest.json.sig").unlink()
+    assert files(gateway) == before
+    assert gateway.get("/models/digits/rollouts").json()["rollouts"] == []
+
+
+def test_another_machine_has_to_be_named_on_the_command_line() -> None:
+    env = {**os.environ, "TORCHGATE_URL": "http://192.0.2.1:8000", "TORCHGATE_ADMIN_TOKEN": TOKEN}
+    command = [sys.executable, "-m", "service", "tour"]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "pass --url http://192.0.2.1:8000" in done.stderr) == (1, True), done.stderr

@@ -46,8 +46,7 @@ class FaultyRelease:
 
     def is_there(self) -> bool:
         """Return whether the store holds anything of it."""
-        entries = self._manifest()["archives"]
-        return (self._store / self.file).exists() or any(entry["file"] == self.file for entry in entries)
+        return self._is_listed() or (self._store / self.file).exists()
 
     def put(self, original: dict[str, Any]) -> None:
         """Write the archive and list it."""
@@ -63,10 +62,16 @@ class FaultyRelease:
 
     def remove(self) -> None:
         """Delete the archive and its line in the manifest, whatever of the two is there."""
-        if self.is_there():
+        if self._is_listed():
             with self._changing() as document:
                 document["archives"] = [entry for entry in document["archives"] if entry["file"] != self.file]
+        try:
             (self._store / self.file).unlink(missing_ok=True)
+        except OSError as error:
+            raise CallFailed(f"{self._store / self.file} cannot be removed: {error.strerror}") from error
+
+    def _is_listed(self) -> bool:
+        return any(entry["file"] == self.file for entry in self._manifest()["archives"])
 
     def _manifest(self) -> dict[str, Any]:
         path = self._store / "manifest.json"
