@@ -4,15 +4,18 @@ import argparse
 import contextlib
 import os
 import sys
+from functools import partial
 from importlib.metadata import version
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from service.cli.commands import add_verbs, run
+from service.cli.settings import given_flags, refusal, setting_flags, settings_text
 from service.cli.state import add_state_verbs
 from service.cli.verbs import add_common_options, common_options
-from service.config.environment import env_name
-from service.config.settings import SECRETS, Settings, explain
+from service.config.places.file import chosen_file
+from service.config.places.sources import read_sources
+from service.config.settings import Settings
 from service.config.token_file import NoTokenFolder, TokenFile, own_token
 from service.config.variables import require_known
 from service.process.descriptors import raise_limit
@@ -30,15 +33,30 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"torchgate {version('torchgate')}")
     add_common_options(parser)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    serving = verbs.add_parser("serve", help="run the gateway until SIGTERM or Ctrl-C")
+    # No abbreviations: --admin-token would be one of --admin-token-file.
+    add = partial(verbs.add_parser, parents=[setting_flags()], allow_abbrev=False)
+    usage = "torchgate {} [-h] [--config FILE] [--SETTING VALUE ...] {}"
+    serving = add(
+        "serve", usage=usage.format("serve", "[--take-over] [STORE]"), help="run the gateway until SIGTERM or Ctrl-C"
+    )
+    serving.add_argument("store", nargs="?", metavar="STORE", help="short for --model-store STORE")
     serving.add_argument(
         "--take-over",
         action="store_true",
         help="load the versions, then take the port over from the running gateway, which drains and exits; start "
         "as usual if none runs",
     )
-    verbs.add_parser("check", help="check the settings, the state's database and the port, then exit")
-    verbs.add_parser("settings", help="list every setting with its default and present value")
+    add(
+        "check",
+        usage=usage.format("check", ""),
+        help="check the settings, the state's database and the port, then exit",
+    )
+    listing = add(
+        "settings",
+        usage=usage.format("settings", "[--json]"),
+        help="list every setting with its present value, where that comes from, and its default",
+    )
+    listing.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print a document for programs")
     add_verbs(verbs)
     add_state_verbs(verbs)
     return parser
@@ -47,24 +65,30 @@ def command_parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Run the command line; a wrong setting or a taken port ends it with status 2 and one line per fault."""
     parser = command_parser()
-    options = parser.parse_args()
+    options, unknown = parser.parse_known_args()
     verb = options.verb
+    if unknown:
+        reads_settings = verb in {"serve", "check", "settings"}
+        parser.error(refusal(unknown) if reads_settings else f"unrecognized arguments: {' '.join(unknown)}")
     if "call" in options:
         sys.exit(run(options))
-    if given := common_options(options):
-        parser.error(f"--{next(iter(given))} is for the verbs that ask a running gateway, not for {options.verb}")
+    given = common_options(options)
+    is_json = verb == "settings" and given.pop("json", False)
+    if given:
+        parser.error(f"--{next(iter(given))} is for the verbs that ask a running gateway, not for {verb}")
+    flags = given_flags(options)
+    if (store := getattr(options, "store", None)) is not None:
+        if "model_store" in flags:
+            parser.error("STORE and --model-store are one setting; give one of the two")
+        flags["model_store"] = store
     try:
         require_known(os.environ)
-        settings = Settings()
-    except ValidationError as error:
-        sys.exit(_complain(explain(error)))
+        sources = read_sources(flags, chosen_file(options.config, os.environ))
+        settings = sources.settings()
     except ValueError as error:
         sys.exit(_complain(str(error)))
     if verb == "settings":
-        for name, field in Settings.model_fields.items():
-            value = getattr(settings, name)
-            shown = "(set)" if name in SECRETS and value else value
-            print(f"{env_name(name)}={shown}  (default {field.default}) {field.description}")
+        print(settings_text(settings, sources, is_json=is_json))
         return
     if verb == "state":
         from service.persistence.upkeep import commands  # noqa: PLC0415
@@ -75,13 +99,13 @@ def main() -> None:
     try:
         require_place(settings)
     except ValueError as error:
-        sys.exit(_complain(str(error)))
+        sys.exit(_complain(sources.named(str(error))))
     try:
         if settings.admin_token is None:
             TokenFile(settings.token_dir, settings.port).require_folder()
         settings, entrance = open_entrance(settings, os.environ, is_taking_over=getattr(options, "take_over", False))
     except (CannotListen, NoTokenFolder) as error:
-        sys.exit(_complain(str(error)))
+        sys.exit(_complain(sources.named(str(error))))
     with contextlib.closing(entrance):
         if verb == "serve":
             serve(settings, entrance)

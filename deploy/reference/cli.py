@@ -5,10 +5,14 @@ from collections.abc import Iterator
 
 from deploy.reference.form import page, table
 from service.__main__ import command_parser
+from service.config.settings import Settings
 
 INTRODUCTION = """\
 `torchgate` runs the gateway and asks a running one. `--url` (or `TORCHGATE_URL`) says which gateway; `--json` prints \
 the API's answer for programs; `--reason` goes into the event log. These options may stand before or after the verb.
+
+`serve`, `check` and `settings` take each [setting](settings.md) as a flag, and `--help` lists them by group. \
+`torchgate settings --json` prints the settings as a document for programs.
 
 `.venv/bin/python -m training STAGE --help` explains the stages of training. `make help` lists the verbs for \
 developers."""
@@ -30,7 +34,8 @@ def _verbs(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
                 continue
             level = "##" if name == "torchgate" else "###"
             yield f"{level} `{name} {verb}`\n\n{_sentence(helps.get(verb, ''))}"
-            rows = [_row(each) for each in sub._actions if each.dest not in COMMON and not _is_group(each)]
+            hidden = COMMON | Settings.model_fields.keys()  # the settings have a page of their own
+            rows = [_row(each) for each in sub._actions if each.dest not in hidden and not _is_group(each)]
             if rows:
                 yield table(("argument", "meaning"), rows)
             yield from _verbs(sub, f"{name} {verb}")

@@ -1,45 +1,46 @@
 """The page of settings: every option of the gateway, by group."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from deploy.reference.form import page, table
 from service.config.environment import env_name
-from service.config.identity import IdentitySettings
-from service.config.model_server import ModelServerSettings
-from service.config.network import NetworkSettings
+from service.config.places.groups import setting_groups
 from service.config.settings import Settings
-from service.config.state import StateSettings
-from service.config.store import ModelStoreSettings
 
 INTRODUCTION = """\
-The gateway reads its settings from environment variables, once, when it starts. A wrong value stops it before it \
-listens; the message names the variable, the value and what is allowed. A misspelt `TORCHGATE_` name stops it, too, \
-with a suggestion.
+`serve`, `check` and `settings` read each setting from three places, once, at the start. The first that has it wins:
+
+| place | for example |
+| --- | --- |
+| a flag | `torchgate serve --max-images 64` |
+| an environment variable | `TORCHGATE_MAX_IMAGES=64` |
+| the file `torchgate.toml` in the folder of the start | `max_images = 64` |
+
+The flag and the key follow from the variable's name. `--config FILE` or `TORCHGATE_CONFIG` names another file, which \
+then must exist. An empty variable counts as unset; an empty flag asks for the default. \
+[Choose a place](../how-to/serve/tuning.md#choose-where-settings-come-from) has the rules of the file.
+
+A wrong value stops the gateway before it listens; the message names the flag, variable or key, the value and what is \
+allowed. A misspelt name stops it, too, with a suggestion.
 
 ```sh
 torchgate check       # are the settings, the state's database and the port usable?
-torchgate settings    # every setting with its default and its present value
+torchgate settings    # every setting with its value, where that comes from, and its default
 ```
 
-Secrets can come from files: set `TORCHGATE_ADMIN_TOKEN_FILE` instead of `TORCHGATE_ADMIN_TOKEN`, and so on. A second \
-gateway and TorchServe on one machine need six ports of their own: `TORCHGATE_PORT` and TorchServe's five."""
-GROUPS: dict[str, type[BaseModel]] = {
-    "Network": NetworkSettings,
-    "Identity and access": IdentitySettings,
-    "Model server and workers": ModelServerSettings,
-    "Model store": ModelStoreSettings,
-    "State": StateSettings,
-}
-# Of what Settings itself declares; the others are about batching and limits.
-MONITORING = ("log_", "slow_", "tracing", "prediction_log", "drift", "slo_")
+Secrets (`TORCHGATE_ADMIN_TOKEN`, `TORCHGATE_API_KEYS`, `TORCHGATE_DATABASE_URL`) have \
+[no flag](../decisions/places-of-settings.md): other users can see a command line. They can come from files: set \
+`TORCHGATE_ADMIN_TOKEN_FILE` or `--admin-token-file` instead of `TORCHGATE_ADMIN_TOKEN`, and so on.
+
+A second gateway and TorchServe on one machine need six ports of their own: `TORCHGATE_PORT` and TorchServe's five."""
 LAUNCHER = """\
 ## TorchServe's launcher
 
-`deploy/torchserve.sh` starts TorchServe. It reads `TORCHGATE_MODEL_STORE`, the three ports and the socket above, and:
+`deploy/torchserve.sh` starts TorchServe. It reads variables only, no flags and no `torchgate.toml`: \
+`TORCHGATE_MODEL_STORE`, the three ports and the socket above, and:
 
 | variable | default | meaning |
 | --- | --- | --- |
@@ -60,14 +61,10 @@ where it answers within 3 s; an empty value means no index."""
 
 def settings_page() -> str:
     """Return the page."""
-    grouped = {title: list(group.model_fields) for title, group in GROUPS.items()}
-    own = [name for name in Settings.model_fields if not any(name in names for names in grouped.values())]
-    grouped["Batching and limits"] = [name for name in own if not name.startswith(MONITORING)]
-    grouped["Monitoring"] = [name for name in own if name.startswith(MONITORING)]
-    return page("Settings", INTRODUCTION, *(_section(*each) for each in grouped.items()), LAUNCHER)
+    return page("Settings", INTRODUCTION, *(_section(*each) for each in setting_groups().items()), LAUNCHER)
 
 
-def _section(title: str, names: list[str]) -> str:
+def _section(title: str, names: Sequence[str]) -> str:
     rows = [_row(name, Settings.model_fields[name]) for name in names]
     return f"## {title}\n\n{table(('variable', 'default', 'allowed', 'meaning'), rows)}"
 

@@ -1,7 +1,10 @@
 """The verbs `torchgate state ...`: they work on the database itself, with the gateway's own settings."""
 
 import argparse
+from functools import partial
 from pathlib import Path
+
+from service.cli.settings import config_flag
 
 
 def add_state_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -10,9 +13,10 @@ def add_state_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]"
     group = verbs.add_parser("state", help=help_text, description=help_text).add_subparsers(
         dest="subverb", required=True
     )
-    backup = group.add_parser("backup", help="write the state into a new file, also while gateways run")
-    restore = group.add_parser("restore", help="replace the state by a backup; the former state is kept")
-    rotate = group.add_parser("rotate-key", help="sign prediction ids with a new key, also while gateways run")
+    add = partial(group.add_parser, parents=[config_flag()])
+    backup = add("backup", help="write the state into a new file, also while gateways run")
+    restore = add("restore", help="replace the state by a backup; the former state is kept")
+    rotate = add("rotate-key", help="sign prediction ids with a new key, also while gateways run")
     for each in (backup, restore):
         each.add_argument("file", type=Path)
     for each in (backup, restore, rotate):

@@ -1,1 +1,1 @@
-"""What the environment says, read once."""
+"""What the settings are, and the places that they come from."""

@@ -33,7 +33,10 @@ SECRETS = frozenset({"admin_token", "api_keys", "database_url"})  # never shown
 
 
 class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentitySettings, NetworkSettings, BaseSettings):
-    """The gateway's options, read from the environment (`TORCHGATE_<NAME>`) when it is constructed, then frozen."""
+    """The gateway's options, frozen; what is not given comes from the environment (`TORCHGATE_<NAME>`).
+
+    `service.config.places` gives them what flags, the environment and `torchgate.toml` say.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True, allow_inf_nan=False

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from service.config.environment import PREFIX, env_name
 from service.config.settings import Settings
 
+CONFIG_VARIABLE = "TORCHGATE_CONFIG"  # names the file of settings, so it is none itself
 # Read by the other programs of this repository, which share the gateway's environment.
 OF_OTHERS = frozenset(
     {
@@ -38,7 +39,7 @@ REMOVED = {
 
 def require_known(names: Iterable[str]) -> None:
     """Raise ValueError, with one line for each, if a variable starts with TORCHGATE_ and nothing reads it."""
-    known = {env_name(field) for field in Settings.model_fields} | OF_OTHERS
+    known = {env_name(field) for field in Settings.model_fields} | OF_OTHERS | {CONFIG_VARIABLE}
     faults = []
     for name in sorted(name for name in names if name.upper().startswith(PREFIX) and name.upper() not in known):
         if name.startswith(PREFIXES_OF_OTHERS) or OF_KUBERNETES.fullmatch(name):

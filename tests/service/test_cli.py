@@ -101,7 +101,8 @@ async def test_options_stand_before_or_after_the_verb(tmp_path: Path) -> None:
         where = ("--url", rig.url, "--reason", "by hand", "labels", "set", "digits", "canary", "1.0")
         await torchgate(rig, *where, TORCHGATE_URL="http://127.0.0.1:9")
         assert "by hand" in await torchgate(rig, "events", "digits")
-        assert "not for settings" in await torchgate(rig, "--json", "settings", status=2)
+        assert "not for settings" in await torchgate(rig, "--reason", "why", "settings", status=2)
+        assert "port" in json.loads(await torchgate(rig, "--json", "settings"))
 
 
 async def test_it_tells_its_version(tmp_path: Path) -> None:

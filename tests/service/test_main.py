@@ -82,7 +82,7 @@ def test_a_database_that_cannot_work_stops_it_before_it_listens(verb: str) -> No
 def test_settings_are_listed() -> None:
     done = torchgate("settings", TORCHGATE_PORT="9001")
     assert done.returncode == 0
-    assert "TORCHGATE_PORT=9001  (default 8000)" in done.stdout
+    assert "TORCHGATE_PORT=9001  (environment; default 8000)" in done.stdout
 
 
 def test_a_folder_without_room_for_the_token_is_named(tmp_path: Path) -> None:
