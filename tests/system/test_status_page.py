@@ -1,8 +1,5 @@
 """The status page in a real browser, over a real model: what it shows, what it asks, and who can use it."""
 
-from collections.abc import Iterator
-
-import httpx
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.pointer_input import PointerInput
@@ -12,50 +9,12 @@ from selenium.webdriver.common.keys import Keys
 from tests.gateway import GatewayProcess
 from tests.stack import Trained, gateway_of_workers
 from tests.system.browser import Browser, chromium
+from tests.system.status_page import KEY, change_figures, classify, draw, give_key, verdict
 from tests.torchserve_process import ROOT
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(480)]  # the first one waits for a training
 
 SEVEN = [(0.28, 0.24), (0.7, 0.22), (0.6, 0.48), (0.48, 0.82)]  # of the pad's side, as a hand writes it
-KEY = "a-key-of-the-test"
-
-
-@pytest.fixture(scope="module")
-def served(trained_digits: Trained) -> Iterator[GatewayProcess]:
-    with gateway_of_workers(trained_digits.store, TORCHGATE_API_KEYS=KEY, TORCHGATE_WORKERS_PER_VERSION="1") as gateway:
-        gateway.until_every_version_is_ready()
-        yield gateway
-
-
-@pytest.fixture
-def page(served: GatewayProcess) -> Iterator[Browser]:
-    """The status page, up to date; at the end nothing is on the console, and nobody else was asked."""
-    with chromium() as browser:
-        browser.show_as(1400, 900)
-        browser.open(served.url)
-        browser.until_text("state-text", lambda text: text == "Live")
-        yield browser
-        assert browser.complaints() == []
-        assert browser.hosts() == {served.url.removeprefix("http://")}
-        assert f"{served.url}/status/events" in browser.urls
-
-
-def classify(gateway: GatewayProcess, version: str = "1.0") -> None:
-    sample = (ROOT / "samples" / "digit-3.png").read_bytes()
-    headers = {"X-API-Key": KEY, "Content-Type": "image/png"}
-    answer = httpx.post(
-        f"{gateway.url}/predict?version={version}", content=sample, headers=headers, timeout=30, trust_env=False
-    )
-    assert answer.status_code == 200, answer.text
-
-
-def verdict(page: Browser) -> str:
-    """Return the class that the page says, once it says one."""
-    return str(page.until(lambda: page.run("return document.querySelector('#verdict b')?.innerText")))
-
-
-def give_key(page: Browser) -> None:
-    page.driver.find_element(By.ID, "key").send_keys(KEY)
 
 
 def test_traffic_is_shown_as_it_comes(page: Browser, served: GatewayProcess) -> None:
@@ -174,13 +133,11 @@ return {
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-@pytest.mark.parametrize(("width", "height"), [(390, 844), (1400, 900)])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1300, 900), (1920, 1080)])
 def test_it_can_be_read(page: Browser, served: GatewayProcess, width: int, height: int, scheme: str) -> None:
     page.show_as(width, height, scheme, is_phone=width < 500)
     give_key(page)
-    page.run("document.getElementById('pad').focus()")
-    ActionChains(page.driver).send_keys("7").perform()
-    verdict(page)
+    draw(page, "7")
     for version in ("1.0", "1.0-int8-static", "1.0-int8-dynamic"):
         classify(served, version)
     page.until(lambda: page.text("requests") != "0")
@@ -188,6 +145,31 @@ def test_it_can_be_read(page: Browser, served: GatewayProcess, width: int, heigh
     assert found == {"wide": 0, "small": [], "outside": [], "cut": [], "overlapping": []}
     ink, paper = (page.run(f"return getComputedStyle(document.documentElement).{name}") for name in _COLOURS)
     assert _contrast(ink, paper) > 7  # WCAG 2.2, 1.4.6
+
+
+TABLE = """
+const panel = document.querySelector('.versions').getBoundingClientRect();
+const cells = [...document.querySelectorAll('#versions td')].filter((each) => each.getBoundingClientRect().width);
+const places = (row) => [...row.cells].map((cell) => cell.getBoundingClientRect());
+return {
+  cut: cells.filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.innerText),
+  outside: cells.filter((cell) => cell.getBoundingClientRect().right > panel.right).map((cell) => cell.innerText),
+  labels: cells.slice(0, 13).map((cell) => cell.dataset.label),
+  rows: [...document.querySelectorAll('#versions tr')].map((row) => new Set(places(row).map(({ top }) => top)).size),
+};
+"""
+FULL = "version.drift = {prediction: 0.123, input: 1.25}; version.fixed_ms = 123.4; version.per_item_ms = 12.3;"
+
+
+@pytest.mark.parametrize("width", [390, 1200, 1300, 1920])
+def test_a_full_table_of_versions_fits(page: Browser, served: GatewayProcess, width: int) -> None:
+    page.show_as(width, 900, is_phone=width < 500)
+    change_figures(page, served, f"{FULL} version.labels = ['production'];")
+    found = page.run(TABLE)
+    assert found["labels"][-2:] == ["cost, ms", "drift"]
+    assert (found["cut"], found["outside"]) == ([], [])
+    if width > 500:
+        assert found["rows"] == [1, 1, 1]  # one line of cells for each version
 
 
 _COLOURS = ("color", "backgroundColor")

@@ -50,6 +50,7 @@ function say(strong, text, { tone = "", classes = [], meta = "\u00a0" } = {}) {
   byId("verdict").replaceChildren(...(strong ? [make("b", {}, strong), text] : [text || "\u00a0"]));
   byId("classes").replaceChildren(...classes);
   byId("answer-meta").textContent = meta;
+  byId("reply").hidden = true; // until there is an answer
 }
 
 const at = (event) => {
@@ -127,12 +128,16 @@ const easel = pad.parentElement;
 on(document, "dragenter dragover drop", (event) => event.preventDefault()); // a browser would leave for the image
 on(easel, "dragenter dragover", () => easel.classList.add("over"));
 on(easel, "dragleave drop", () => easel.classList.remove("over"));
+on(easel, "click", () => pad.hidden && byId("file").click());
 on(easel, "drop", (event) => take(event.dataTransfer.files[0]));
 on(document, "paste", (event) => take(event.clipboardData.files[0]));
 on(byId("file"), "change", (event) => take(event.target.files[0]));
 on(byId("ask"), "click", () => ask());
 on(byId("clear"), "click", clear);
-on(byId("target"), "change", () => (drawing.strokes.length || drawing.file) && ask());
+on(byId("target"), "change", () => {
+  fitPad();
+  if (drawing.strokes.length || drawing.file) ask();
+});
 on(byId("key-row"), "submit", (event) => {
   event.preventDefault();
   ask();
@@ -140,35 +145,37 @@ on(byId("key-row"), "submit", (event) => {
 byId("key-row").hidden = document.body.dataset.asksForKey !== "true";
 new ResizeObserver(paint).observe(pad);
 
-async function drawn(model) {
-  const known = latest?.versions.find((version) => version.model === model && version.input);
-  const { width, height } = known?.input ?? { width: 28, height: 28 };
+async function drawn() {
+  const { width, height } = inputOf(target()) ?? { width: 28, height: 28 };
   rasterise(sent, drawing.strokes, width, height);
   return new Promise((resolve) => sent.canvas.toBlob(resolve, "image/png"));
 }
 
+const credentials = () => (byId("key").value ? { "X-API-Key": byId("key").value } : {});
+
 async function ask() {
   clearTimeout(timer);
-  if (!drawing.file && !drawing.strokes.length) return say("", "Draw something first, or choose an image.");
+  if (!drawing.file && !drawing.strokes.length) return say("", pad.hidden ? "Choose an image first." : "Draw something first, or choose an image.");
   asking?.abort();
   const { signal } = (asking = new AbortController());
   try {
-    const query = new URLSearchParams(JSON.parse(byId("target").value || "{}"));
-    query.set("top_k", NUM_CLASSES);
-    const body = drawing.file ?? (await drawn(query.get("model")));
-    const headers = { "Content-Type": body.type || "application/octet-stream" };
-    if (byId("key").value) headers["X-API-Key"] = byId("key").value;
+    const chosen = target();
+    const body = drawing.file ?? (await drawn());
+    const request = { ...chosen, top_k: NUM_CLASSES, file: body.name ?? "digit.png", type: body.type || "application/octet-stream" };
+    const query = new URLSearchParams({ ...chosen, top_k: NUM_CLASSES });
+    const headers = { "Content-Type": request.type, ...credentials() };
     const started = performance.now();
     const answer = await fetch(`predict?${query}`, { method: "POST", body, headers, signal });
     const told = await answer.json();
-    if (answer.ok) tell(answer, told, performance.now() - started);
+    if (answer.ok) tell(answer, told, performance.now() - started, request);
     else say("", told.detail ?? `Status ${answer.status}`, { tone: "bad" });
   } catch (error) {
     if (error.name !== "AbortError") say("", `The gateway was not reached: ${error.message}`, { tone: "bad" });
   }
 }
 
-function tell(answer, { model, version, predictions: [prediction] }, elapsed) {
+function tell(answer, told, elapsed, request) {
+  const { model, version, predictions: [prediction] } = told;
   const classes = prediction.top_k.map(({ label, probability }) => {
     const track = make("div", { class: "stack" }, bar(probability));
     return make("li", {}, make("span", { title: label }, label), track, make("em", {}, `${percent(probability)} %`));
@@ -179,20 +186,7 @@ function tell(answer, { model, version, predictions: [prediction] }, elapsed) {
   if (times.compute !== undefined) parts.push(`queue ${short(times.queue)}, compute ${short(times.compute)}`);
   parts.push(`batch of ${answer.headers.get("x-batch-size")}`);
   say(prediction.label, `${percent(prediction.probability)} %`, { classes, meta: parts.join(" · ") });
-}
-
-// Offer the versions that are ready, each model's traffic first.
-function offer(versions) {
-  const ready = versions.filter(({ state }) => state === "ready");
-  const targets = Object.entries(Object.groupBy(ready, ({ model }) => model)).flatMap(([model, own]) => [
-    [{ model }, `${model}, as its traffic is split`],
-    ...own.map(({ name, version }) => [{ model, version }, name]),
-  ]);
-  const offered = JSON.stringify(targets);
-  const select = byId("target");
-  if (select.dataset.offered === offered) return;
-  select.dataset.offered = offered;
-  const chosen = select.value;
-  select.replaceChildren(...targets.map(([target, text]) => make("option", { value: JSON.stringify(target) }, text)));
-  if ([...select.options].some(({ value }) => value === chosen)) select.value = chosen;
+  byId("reply").hidden = false;
+  offerCommands(request);
+  askForFeedback(told);
 }

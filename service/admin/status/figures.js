@@ -167,7 +167,7 @@ function showVersions(versions) {
     const weight = make("div", { class: "stack" }, bar(version.weight / 100, colourOf(version.name)));
     const state = [make("span", { class: "state", "data-state": version.state }, version.state)];
     if (version.reason) state.push(make("p", { class: "reason" }, version.reason));
-    const drift = Object.entries(version.drift).map(([kind, score]) => `${kind} ${short(score)}`).join(" · ");
+    const drift = Object.entries(version.drift).map(([kind, score]) => make("span", { class: "score" }, `${kind} ${short(score)}`));
     return make("tr", {},
       cell("version", make("span", { class: "name" }, swatch(version.name), version.name, ...tags), "first"),
       cell("state", state, ""),
@@ -176,7 +176,7 @@ function showVersions(versions) {
       cell("errors/s", short(bad), bad ? "n hot" : "n"), cell("batch / limit", `${short(version.batch)} / ${short(version.limit)}`),
       cell("waiting", short(version.waiting)), cell("workers", make("div", { class: "lamps" }, ...lamps(version.workers, version.num_workers)), ""),
       cell("cost, ms", version.per_item_ms || version.fixed_ms ? `${short(version.fixed_ms)} + ${short(version.per_item_ms)} n` : MINUS),
-      cell("drift", drift || MINUS, "n drift"));
+      cell("drift", drift.length ? drift : MINUS, "n drift"));
   }));
 }
 

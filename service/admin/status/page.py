@@ -4,7 +4,17 @@ import base64
 import hashlib
 from importlib.resources import files
 
-SCRIPTS = ("numbers.js", "plots.js", "figures.js", "strokes.js", "demo.js", "stream.js")
+SCRIPTS = (
+    "numbers.js",
+    "plots.js",
+    "figures.js",
+    "strokes.js",
+    "targets.js",
+    "demo.js",
+    "commands.js",
+    "feedback.js",
+    "stream.js",
+)
 # Nothing from other origins, inline only what is hashed here, no frames, no forms.
 POLICY = (
     "default-src 'none'; connect-src 'self'; img-src data: blob:; style-src '{style}'; script-src '{script}'; "

@@ -45,10 +45,9 @@ async function follow(body) {
 
 async function listen() {
   again = 0;
-  const key = byId("key").value;
   let pause = AGAIN_MS;
   try {
-    const answer = await fetch("status/events", { headers: key ? { "X-API-Key": key } : {} });
+    const answer = await fetch("status/events", { headers: credentials() });
     if (answer.ok) {
       await follow(answer.body);
       pause = SOON_MS; // a stream ends after some minutes

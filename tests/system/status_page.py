@@ -1,0 +1,71 @@
+"""The status page in a browser, over a gateway with a real model that needs a key."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+
+from tests.gateway import GatewayProcess
+from tests.stack import Trained, gateway_of_workers
+from tests.system.browser import Browser, chromium
+from tests.torchserve_process import ROOT
+
+KEY = "a-key-of-the-test"
+
+
+@pytest.fixture(scope="module")
+def served(trained_digits: Trained) -> Iterator[GatewayProcess]:
+    with gateway_of_workers(trained_digits.store, TORCHGATE_API_KEYS=KEY, TORCHGATE_WORKERS_PER_VERSION="1") as gateway:
+        gateway.until_every_version_is_ready()
+        yield gateway
+
+
+@pytest.fixture
+def page(served: GatewayProcess) -> Iterator[Browser]:
+    """The status page, up to date; at the end nothing is on the console, and nobody else was asked."""
+    with chromium() as browser:
+        browser.show_as(1400, 900)
+        browser.open(served.url)
+        browser.until_text("state-text", lambda text: text == "Live")
+        yield browser
+        assert browser.complaints() == []
+        assert browser.hosts() == {served.url.removeprefix("http://")}
+        assert f"{served.url}/status/events" in browser.urls
+
+
+def classify(gateway: GatewayProcess, version: str = "1.0") -> None:
+    sample = (ROOT / "samples" / "digit-3.png").read_bytes()
+    headers = {"X-API-Key": KEY, "Content-Type": "image/png"}
+    answer = httpx.post(
+        f"{gateway.url}/predict?version={version}", content=sample, headers=headers, timeout=30, trust_env=False
+    )
+    assert answer.status_code == 200, answer.text
+
+
+def verdict(page: Browser) -> str:
+    """Return the class that the page says, once it says one."""
+    return str(page.until(lambda: page.run("return document.querySelector('#verdict b')?.innerText")))
+
+
+def give_key(page: Browser) -> None:
+    page.driver.find_element(By.ID, "key").send_keys(KEY)
+
+
+def draw(page: Browser, digit: str) -> str:
+    """Draw a digit by its key; return the class that the page says."""
+    page.run("document.getElementById('pad').focus()")
+    ActionChains(page.driver).send_keys(digit).perform()
+    return verdict(page)
+
+
+def change_figures(page: Browser, served: GatewayProcess, script: str) -> None:
+    """Open the page again, with a script that changes each `version` of the figures before the page reads them."""
+    source = (
+        "const parse = JSON.parse; JSON.parse = (...all) => { const read = parse(...all); "
+        f"for (const version of read?.now?.versions ?? []) {{ {script} }} return read; }};"
+    )
+    page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
+    page.open(served.url)
+    page.until_text("state-text", lambda text: text == "Live")
