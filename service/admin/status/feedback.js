@@ -16,9 +16,7 @@ function unfold(isOpen) {
 }
 
 function tellOutcome(text, tone) {
-  const outcome = byId("outcome");
-  outcome.dataset.tone = tone;
-  outcome.hidden = !text;
+  byId("outcome").dataset.tone = tone; // a status that is never hidden, so that screen readers announce it
   show("outcome", text);
 }
 
