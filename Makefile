@@ -98,7 +98,7 @@ TWO_AT_A_TIME := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 2 --
 NEED_QUIET := $(addprefix tests/end_to_end/test_,backends.py chaos.py restarts.py serve.py workers.py)
 
 # First what needs the machine to itself.
-test: lint ## linters, types and every test that PyPI can equip, a real TorchServe included
+test: lint ## linters, types, and every test that needs only packages from PyPI, with a real TorchServe among them
 	$(BIN)/pytest -m "not system and not soak" $(NEED_QUIET)
 	$(TWO_AT_A_TIME) -m "not system and not soak" $(addprefix --ignore ,$(NEED_QUIET))
 
@@ -116,7 +116,7 @@ cpp: setup ## build/cpp/classify, a program that answers an image by a .pt file,
 	cmake -S deploy/cpp -B build/cpp -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
 	cmake --build build/cpp
 
-test-soak: setup ## the tests that take minutes of chaos
+test-soak: setup ## the long tests: minutes of load while processes are killed and restarted
 	$(BIN)/pytest -m soak
 
 test-compose: ## docker compose up on this checkout, for real; needs a Docker engine

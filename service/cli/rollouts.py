@@ -17,7 +17,7 @@ MOVES = {
 }
 # Option of the command line -> its type and help; the field of the API has the same name.
 OPTIONS: dict[str, tuple[Callable[[str], float], str]] = {
-    "min_requests": (int, "least number of requests that the new version answers in each step"),
+    "min_requests": (int, "least number of judged requests that the new version needs in each step"),
     "min_seconds": (finite, "least duration of each step, in seconds"),
     "error_rate": (finite, "chance that a version is rolled back although it is no worse"),
     "slow_ms": (finite, "a request is slow above this"),

@@ -25,7 +25,7 @@ class NetworkSettings(BaseModel):
         ge=0,
         le=65535,
         description="Port of a second listener for changes, reads and metrics. The public port then answers only "
-        "predictions, feedback and health checks. Unset: one listener answers everything.",
+        "/predict, /feedback, /healthz, /readyz and /errors. Unset: one listener answers everything.",
     )
     allowed_hosts: str | None = Field(
         None,

@@ -19,7 +19,7 @@ class ModelStoreSettings(BaseModel):
         None,
         description="Backends `grpc` and `rest`: folder that only the gateway writes and TorchServe uses as its "
         "model store. The gateway copies each archive into it after checking it. Unset: TorchServe reads "
-        "its own store, unchecked.",
+        "its own store. The gateway then compares the contract of each loaded version, but not the archive's bytes.",
     )
     default_model: str | None = Field(
         None, description="Model of requests that name none. Unset is the only model in the store."

@@ -101,7 +101,7 @@ class RolloutChange(Change):
         list(DEFAULT_STEPS), min_length=1, max_length=100, description="Percentages that grow; the last is 100."
     )
     min_requests: WholeNumber = Field(
-        DEFAULTS.min_requests, ge=1, description="Requests that the new version answers in each step."
+        DEFAULTS.min_requests, ge=1, description="Judged requests that the new version needs in each step."
     )
     min_seconds: float = Field(
         DEFAULTS.min_seconds, ge=0, le=604_800, allow_inf_nan=False, description="Time that each step lasts."
@@ -168,7 +168,7 @@ class RolloutInfo(BaseModel):
     min_seconds: float
     error_rate: float
     slow_ms: float
-    step_requests: int = Field(description="Requests of the new version in this step so far.")
+    step_requests: int = Field(description="Judged requests of the new version in this step so far.")
     step_seconds: float
     guards: list[GuardInfo] = Field(description="Empty in lists and when it has ended: see the reason then.")
 
