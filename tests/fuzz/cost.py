@@ -42,3 +42,8 @@ def bounded(
     assert num_calls <= SLACK_CALLS + calls_per_byte * num_bytes, f"{num_calls} calls for {num_bytes} bytes of input"
     if COUNTS is not None:
         assert seconds <= SLACK_SECONDS + SECONDS_PER_BYTE * num_bytes, f"{seconds:.1f} s for {num_bytes} bytes"
+
+
+def require_short(error: Exception, num_characters: int) -> None:
+    """Fail for a text that repeats what was sent."""
+    assert len(str(error)) < num_characters

@@ -24,7 +24,8 @@ from service.persistence.archives.contents import read_contract, require_few_wor
 from service.persistence.archives.manifest import read_catalog
 from service.persistence.archives.signatures import SIGNATURE, key_id_of, read_keys, statement, verified
 from service.persistence.archives.trust import AnyManifest
-from tests.fuzz.cost import SLACK_BYTES, bounded
+from tests.fuzz.cost import SLACK_BYTES, bounded, require_short
+from tests.fuzz.documents import DEEP, changed
 from tests.fuzz.profile import fuzzed
 from tests.signing import new_key, trust
 from tests.stores import make_contract
@@ -42,41 +43,6 @@ ARCHIVE = Archive(
 )
 MAR = "MAR-INF/MANIFEST.json"
 MODEL = {"modelName": "digits", "modelVersion": "1.0", "handler": "h.py"}
-DEEP = b"[" * 100_000
-
-ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 70_000) | st.floats() | st.text(max_size=5)
-    | st.sampled_from([10**400, 2**63, "\ud800", "\0", "../x", "/etc/passwd", "a" * 300]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)  # fmt: skip
-
-
-@st.composite
-def changed(draw: st.DrawFn, document: Any) -> bytes:
-    """Return a JSON document in which one value, somewhere, is another, or missing; or no document."""
-    copy = json.loads(json.dumps(document))
-    place: Any = copy
-    while True:
-        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-        key = draw(st.sampled_from(keys))
-        inner = place[key]
-        if isinstance(inner, dict | list) and inner and draw(st.booleans()):
-            place = inner
-            continue
-        if draw(st.booleans()):
-            place[key] = draw(ANY_JSON)
-        else:
-            del place[key]
-        break
-    written = json.dumps(copy).encode()
-    if draw(st.integers(0, 9)):
-        return written
-    at = draw(st.integers(0, len(written)))
-    return draw(
-        st.sampled_from([written[:at], DEEP, b"\xff" + written, written + b"}", b"", b'"\\ud800"', b"1" * 5000])
-    )
-
 
 # The manifest of the store.
 
@@ -114,10 +80,6 @@ def test_a_manifest_is_read_or_refused(store: Path, written: bytes) -> None:
             assert name == Path(name).name
             assert name.isascii()
             assert name.isprintable()
-
-
-def require_short(error: Exception, num_characters: int) -> None:
-    assert len(str(error)) < num_characters
 
 
 # Its signature.

@@ -14,8 +14,9 @@ from service.backends.torchserve.management import MOST_PAGES, TorchServeControl
 from service.backends.torchserve.rest import RestBackend
 from service.domain.backend import BatchOptions, Target, VersionStatus
 from service.errors.gateway import BackendError
+from tests.fuzz.cost import require_short
+from tests.fuzz.documents import changed
 from tests.fuzz.profile import fuzzed
-from tests.fuzz.test_archives import changed, require_short
 
 TARGET = Target("digits", "1.0")
 WORKER = {"id": "9000", "status": "READY", "memoryUsage": 5, "gpu": False}

@@ -15,7 +15,7 @@ import trustme
 from service.http.tls import handshakes
 from tests.certificates import Files
 from tests.gateway import Rig, running_gateway
-from tests.service.http.server.test_connections import Client, Clients, clients_of, ended, flood_of
+from tests.service.http.server.connecting import Client, Clients, clients_of, ended, flood_of
 from tests.service.http.server.test_protocol import answer_from
 from tests.service.http.server.test_server import A_PROBE, send_signal
 
