@@ -39,7 +39,7 @@ from service.http.routes.predict import predict_routes
 from service.http.routes.profiles import profile_routes
 from service.http.routes.quality import quality_routes
 from service.http.routes.rollouts import rollout_routes, rollout_views
-from service.http.routes.status import status_routes
+from service.http.routes.status import page_routes, status_routes
 from service.http.routes.versions_and_traffic import control_routes, event_routes
 from service.http.server.clients import Clients
 from service.http.server.connections import Connections
@@ -168,7 +168,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
     predict = PredictApplication(router, services, access, metrics, limits)
     feedback = Feedback(reconciler, FeedbackStore(database), prediction_ids, prediction_log, settings.feedback_seconds)
     facts = {"version": app.version, "backend": settings.backend, "objective_ms": settings.latency_objective_ms}
-    feed = StatusBroadcaster(StatusCollector(reconciler, registry, metrics, PATH, facts).look)
+    feed = StatusBroadcaster(StatusCollector(reconciler, registry, membership, metrics, PATH, facts).look)
     profiling = Profiling(reconciler, backend, operations, registry, settings.backend_timeout_ms)
     reads: dict[str, Any] = closed_reads(access) if settings.reads_need_key else {}
     for routes in (
@@ -188,6 +188,7 @@ def create_app(  # noqa: PLR0915 - the composition root: one statement for each 
             (lifecycle or Lifecycle()).tell(Readiness(reconciler, router)), metrics.registry, reads, may_read
         ),
         status_routes(feed, reads, may_read, asks_for_key=access.asks_for_key),
+        page_routes(access, reconciler),
         docs_routes(),
         error_routes(),
     ):

@@ -102,7 +102,7 @@ class RolloutController:
         self._last_tick[key] = now
         counts = await self._store.database.call(self._store.counts, model, rollout.id)
         before = await self._store.database.call(self._store.progress, model, rollout.id)
-        progress = before.after(rollout, counts, seconds)
+        progress = (before or Progress()).after(rollout, counts, seconds)
         # First what is known, then what follows from it: after a crash in between, it follows again.
         await self._store.database.call(self._store.write_progress, model, rollout.id, progress)
         decided, action, why = _decided(rollout, progress)

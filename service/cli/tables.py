@@ -80,8 +80,10 @@ def rollout_table(rollout: Mapping[str, Any]) -> str:
         f"rollout {rollout['id']}: {rollout['version']} instead of {rollout['stable']}, {rollout['state']} at "
         f"{rollout['percent']:g} %"
     )
+    if rollout["reason"]:
+        head += f": {rollout['reason']}"
     if not rollout["guards"]:
-        return head + (f": {rollout['reason']}" if rollout["reason"] else "")
+        return head
     rows = [
         (
             guard["name"],
@@ -96,7 +98,8 @@ def rollout_table(rollout: Mapping[str, Any]) -> str:
         f"step: {rollout['step_requests']} of {rollout['min_requests']} requests, {rollout['step_seconds']:.0f} of "
         f"{rollout['min_seconds']:g} s"
     )
-    return "\n".join((head, step, table(("GUARD", "BAD", "STABLE", "EVIDENCE", "BREAKS AT"), rows)))
+    lines = [head] if rollout["ended"] else [head, step]
+    return "\n".join((*lines, table(("GUARD", "BAD", "STABLE", "EVIDENCE", "BREAKS AT"), rows)))
 
 
 def rollouts_table(rollouts: Iterable[Mapping[str, Any]]) -> str:

@@ -73,6 +73,11 @@ class Membership:
         self._news = asyncio.Event()  # there is something new to tell
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def gateways(self) -> list[str]:
+        """Return the names of the gateways that are alive, as of the last look: this one, then the others."""
+        return [self._gateway, *sorted(name for name in self._alive() if name != self._gateway)]
+
     async def start(self) -> None:
         """Begin to write heartbeats."""
         self._task = asyncio.get_running_loop().create_task(self._keep_beating())
@@ -161,6 +166,10 @@ class Membership:
         for name, heartbeat in heartbeats.items():
             last = before.get(name)
             self._last[name] = last if last is not None and last[0] == heartbeat else (heartbeat, now)
+        return self._alive()
+
+    def _alive(self) -> Mapping[str, Heartbeat]:
+        now = time.monotonic()
         return {name: each for name, (each, seen_at) in self._last.items() if now - seen_at <= LIVE_SECONDS}
 
     def _read(self) -> Mapping[str, Heartbeat]:

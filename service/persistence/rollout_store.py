@@ -33,16 +33,17 @@ class RolloutStore:
         """Write the progress of a rollout."""
         self.database.put(progress, {"model": model, "rollout": rollout}, _PROGRESS.dump_json(now))
 
-    def progress(self, model: str, rollout: int) -> Progress:
-        """Return the progress of a rollout."""
+    def progress(self, model: str, rollout: int) -> Progress | None:
+        """Return the progress of a rollout; None if there is none, or none any more."""
         query = select(progress.c.document).where(progress.c.model == model, progress.c.rollout == rollout)
         with self.database.reading() as connection:
             document = connection.scalar(query)
-        return Progress() if document is None else _PROGRESS.validate_json(document)
+        return None if document is None else _PROGRESS.validate_json(document)
 
     def forget(self, model: str, rollout: int) -> None:
-        """Delete the rows of a rollout that has ended."""
+        """Delete the counts of a rollout that has ended. Its progress stays until the next one has ended."""
         with self.database.writing() as connection:
-            for table in (guard_counts, progress):
-                # Earlier rollouts too: a slow gateway may have written after they ended.
-                connection.execute(delete(table).where(table.c.model == model, table.c.rollout <= rollout))
+            # Earlier rollouts too: a slow gateway may have written after they ended.
+            ended = guard_counts.c.model == model, guard_counts.c.rollout <= rollout
+            connection.execute(delete(guard_counts).where(*ended))
+            connection.execute(delete(progress).where(progress.c.model == model, progress.c.rollout < rollout))

@@ -6,8 +6,9 @@ import httpx
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
-from tests.gateway import GatewayProcess
+from tests.gateway import TOKEN, GatewayProcess
 from tests.stack import Trained, gateway_of_workers
 from tests.system.browser import Browser, chromium
 from tests.torchserve_process import ROOT
@@ -69,3 +70,21 @@ def change_figures(page: Browser, served: GatewayProcess, script: str) -> None:
     page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
     page.open(served.url)
     page.until_text("state-text", lambda text: text == "Live")
+
+
+def press(page: Browser, element_id: str) -> None:
+    page.driver.find_element(By.ID, element_id).click()
+
+
+def give_token(page: Browser, token: str = TOKEN) -> None:
+    """Type a token into the dialog that asks for it, and send it."""
+    page.until(lambda: page.run("return document.getElementById('sign-in').open"))
+    field = page.driver.find_element(By.ID, "token")
+    field.clear()
+    field.send_keys(token, Keys.ENTER)
+
+
+def sign_in(page: Browser) -> None:
+    press(page, "account")
+    give_token(page)
+    page.until_text("account", lambda text: text == "Sign out")

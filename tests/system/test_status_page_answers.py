@@ -15,16 +15,12 @@ from selenium.webdriver.support.select import Select
 
 from tests.gateway import GatewayProcess
 from tests.system.browser import Browser
-from tests.system.status_page import KEY, change_figures, draw, give_key, verdict
+from tests.system.status_page import KEY, change_figures, draw, give_key, press, verdict
 from tests.torchserve_process import ROOT
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(480)]  # the first one waits for a training
 
 COLOURED = "if (version.version === '1.0-int8-static') version.input = {channels: 3, height: 224, width: 224};"
-
-
-def press(page: Browser, element_id: str) -> None:
-    page.driver.find_element(By.ID, element_id).click()
 
 
 def choose(page: Browser, name: str) -> None:

@@ -16,6 +16,7 @@ from service.domain.backend import Target
 from service.domain.model_state import ModelState
 from service.domain.rollout import Rollout
 from service.errors.reason import Reason
+from service.persistence.membership import Membership
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
@@ -45,10 +46,17 @@ class StatusCollector:
     """Makes the status page's snapshots."""
 
     def __init__(
-        self, reconciler: Reconciler, registry: Registry, metrics: Metrics, route: str, facts: Mapping[str, Any]
+        self,
+        reconciler: Reconciler,
+        registry: Registry,
+        membership: Membership,
+        metrics: Metrics,
+        route: str,
+        facts: Mapping[str, Any],
     ) -> None:
         self._reconciler = reconciler
         self._registry = registry
+        self._membership = membership
         self._metrics = metrics
         self._route = route  # the route whose requests are counted
         self._facts = facts  # about the gateway; they never change
@@ -96,8 +104,10 @@ class StatusCollector:
             "quantiles": quantiles_ms(edges, together(window.values()).latency),
             "waiting": sum(version["waiting"] for version in versions),  # as the page shows them
         }
-        waiting_for = self._reconciler.view.waiting_for
-        plain, detailed = (as_json(_told(now, waiting_for, reasons, may_read=may_read)) for may_read in (False, True))
+        waiting_for, names = self._reconciler.view.waiting_for, self._membership.gateways
+        plain, detailed = (
+            as_json(_told(now, waiting_for, reasons, names, may_read=may_read)) for may_read in (False, True)
+        )
         return StatusSnapshot(now=plain, detailed_now=detailed, point=as_json(point))
 
     def _keep(self, reading: Reading) -> tuple[Reading, Reading]:
@@ -178,13 +188,16 @@ def _version_status(
     }
 
 
-def _told(now: Mapping[str, Any], waiting_for: Reason, reasons: Sequence[Reason], *, may_read: bool) -> dict[str, Any]:
-    """Return the status with the reasons for a caller who may read details, or may not."""
+def _told(
+    now: Mapping[str, Any], waiting_for: Reason, reasons: Sequence[Reason], names: Sequence[str], *, may_read: bool
+) -> dict[str, Any]:
+    """Return the status with the reasons and names for a caller who may read details, or may not."""
     versions = [
         {**version, "reason": reason.told(may_read=may_read)}
         for version, reason in zip(now["versions"], reasons, strict=True)
     ]
-    gateway = {**now["gateway"], "waiting_for": waiting_for.told(may_read=may_read)}
+    shown = list(names) if may_read else [name.rpartition("-")[2] for name in names]  # they begin with their hosts'
+    gateway = {**now["gateway"], "waiting_for": waiting_for.told(may_read=may_read), "name": shown[0], "others": shown[1:]}
     return {**now, "gateway": gateway, "versions": versions}
 
 

@@ -22,6 +22,7 @@ function tile(id, number, sub, label, tone = "") {
 
 function showGateway({ gateway }, time) {
   const facts = Object.entries({
+    gateway: gateway.name,
     release: gateway.version,
     backend: gateway.backend,
     "up for": gateway.started ? duration(time - gateway.started) : MINUS,
@@ -30,6 +31,9 @@ function showGateway({ gateway }, time) {
   });
   byId("facts").replaceChildren(...facts.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text))));
   show("objective", `${gateway.objective_ms} ms`);
+  const num = gateway.others.length;
+  const others = num ? `It shares its state with ${num} more, each with figures of its own: ${gateway.others.join(", ")}.` : "It shares its state with no other gateway.";
+  show("gateways", `Figures of the gateway process ${gateway.name}, once a second. ${others}`);
   const isWell = gateway.backend_up && !gateway.waiting_for;
   setState(isWell ? "live" : "degraded", isWell ? "Live" : gateway.waiting_for || "The backend does not answer");
 }
@@ -148,15 +152,9 @@ function showSplit(versions, points, time) {
   }));
 }
 
-function showRollouts(rollouts) {
-  byId("rollouts").replaceChildren(...rollouts.map(({ id, model, stable, version, state, step, steps, reason }) => {
-    const text = make("p", {}, `Rollout ${id} of ${model}: `, make("b", {}, stable), " → ", make("b", {}, version), `, ${state.replace("_", " ")}${reason ? `: ${reason}` : ""}`);
-    return make("article", { class: "panel rollout" }, text, make("ol", { class: "steps", "aria-label": "Steps" }, ...steps.map(
-      (percentage, i) => make("li", { "data-step": i < step ? "done" : i === step ? "now" : "later" }, `${percentage} %`))));
-  }));
-}
-
 function showVersions(versions) {
+  const models = [...new Set(versions.map(({ model }) => model))];
+  refill(byId("controls"), models, () => models.map((model) => changeButton("rollback", `Roll back ${model}`, { model })));
   document.body.toggleAttribute("data-drift", versions.some((version) => Object.keys(version.drift).length));
   byId("versions").replaceChildren(...versions.map((version) => {
     const cell = (label, content, kind = "n") => make("td", { class: kind, "data-label": label }, ...[content].flat());

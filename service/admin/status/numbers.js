@@ -42,4 +42,13 @@ function make(tag, { style = {}, ...attributes } = {}, ...children) {
   return element;
 }
 
+// Fill an element anew only where what it shows has changed, so that focus, selection and clicks survive.
+const shownIn = new WeakMap();
+function refill(element, data, build) {
+  const text = JSON.stringify(data);
+  if (shownIn.get(element) === text) return;
+  shownIn.set(element, text);
+  element.replaceChildren(...build());
+}
+
 const bar = (share, background = "") => make("i", { style: { width: `${Math.min(share, 1) * 100}%`, background } });

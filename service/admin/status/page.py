@@ -13,6 +13,13 @@ SCRIPTS = (
     "demo.js",
     "commands.js",
     "feedback.js",
+    "sign_in.js",
+    "changes.js",
+    "rollouts.js",
+    "quality.js",
+    "events.js",
+    "details.js",
+    "example.js",
     "stream.js",
 )
 # Nothing from other origins, inline only what is hashed here, no frames, no forms.

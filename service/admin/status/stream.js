@@ -6,6 +6,10 @@ let points = [];
 let latest = null;
 let late = 0;
 let again = 0; // when the next connection is made; 0 while there is one
+let earlier = []; // what a new stream begins with, until it is known whose figures they are
+let stream = new AbortController();
+
+const processOf = ({ gateway }) => gateway.name.split("-").at(-1); // readers see its host, too
 
 function keep(more) {
   const last = points.at(-1)?.time ?? 0;
@@ -18,21 +22,25 @@ function draw() {
 }
 
 const TAKE = {
-  history: keep,
+  history(before) {
+    earlier = before;
+  },
   look({ point, now }) {
-    keep([point]);
-    latest = now;
+    if (latest && processOf(latest) !== processOf(now)) points = []; // another process answers: its figures alone
+    keep([...earlier, point]);
+    [earlier, latest] = [[], now];
     clearTimeout(late);
     late = setTimeout(() => setState("lost", "No news from the gateway; trying again"), LATE_MS);
     offer(now.versions);
     draw();
+    refreshDetails(now);
   },
 };
 
 async function follow(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  const incoming = body.pipeThrough(new TextDecoderStream()).getReader();
   for (let text = ""; ; ) {
-    const { done, value } = await reader.read();
+    const { done, value } = await incoming.read();
     if (done) return;
     const events = (text + value).split("\n\n");
     text = events.pop();
@@ -45,9 +53,10 @@ async function follow(body) {
 
 async function listen() {
   again = 0;
+  const { signal } = (stream = new AbortController());
   let pause = AGAIN_MS;
   try {
-    const answer = await fetch("status/events", { headers: credentials() });
+    const answer = await fetch("status/events", { headers: reader(), signal });
     if (answer.ok) {
       await follow(answer.body);
       pause = SOON_MS; // a stream ends after some minutes
@@ -55,16 +64,21 @@ async function listen() {
       setState("lost", (await answer.json()).detail);
     }
   } catch {
+    if (signal.aborted) return;
     setState("lost", "No connection; trying again");
   }
   again = setTimeout(listen, pause);
 }
 
-on(byId("key"), "change", () => {
-  if (!again) return;
+// Connect by other credentials: others see more, or less.
+function listenAnew() {
   clearTimeout(again);
+  stream.abort();
+  refreshSoon();
   listen();
-});
+}
+
+on(byId("key"), "change", () => again && listenAnew());
 on(document, "visibilitychange", draw);
 on(window, "resize", draw);
 on(window.matchMedia("(prefers-color-scheme: dark)"), "change", draw);

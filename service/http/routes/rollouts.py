@@ -60,14 +60,14 @@ def rollout_views(operations: RolloutOperations, registry: Registry, store: Roll
     async def rollout(model: str, rollout: int) -> RolloutInfo:
         """Show a rollout: its progress and its guards' evidence."""
         found = operations.find(model, rollout)
-        progress = await store.database.call_for_caller(store.progress, model, rollout) if found.is_active else None
-        return rollout_info(found, progress)
+        progress = await store.database.call_for_caller(store.progress, model, rollout)
+        return rollout_info(found, progress or (Progress() if found.is_active else None))
 
     return routes
 
 
 def rollout_info(rollout: Rollout, progress: Progress | None = None) -> RolloutInfo:
-    """Return a rollout as it is shown; its guards only while something is known of them."""
+    """Return a rollout as it is shown; its guards only where something is known of them."""
     shown = {**vars(rollout.spec), **vars(progress or Progress()), **vars(rollout)}
     shown["percent"] = rollout.spec.steps[rollout.step]
     shown["started"] = _shown(rollout.started)

@@ -8,18 +8,25 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.types import Receive, Scope, Send
 
+from service.admin.access import Access
 from service.admin.addresses import network_of
 from service.admin.status.broadcaster import StatusBroadcaster
 from service.admin.status.page import assemble
+from service.admin.versions import loaded
+from service.domain.backend import Target
+from service.errors.admin import VersionNotReady
 from service.errors.gateway import ListenersFull
+from service.http.admin_route import closed_reads, request_headers
 from service.http.problems import ReadCheck, problem_response
 from service.http.server.lasting_answers import HANG_UP, WHEN_GONE, WHEN_STOPPING
+from service.serving.reconciler import Reconciler
 
 EVENT_STREAM = "text/event-stream"
 # After this long without progress a listener's connection is closed.
 LONGEST_WRITE_SECONDS = 10.0
 # Each event is a JSON document; the status page alone depends on what it holds.
 EVENTS = {"description": "Server-sent events `history`, once, and `look`, each second."}
+PNG = b"\x89PNG\r\n\x1a\n"  # what such a file begins with
 RETRY = b"retry: 1000\n\n"  # milliseconds until a browser reconnects
 
 
@@ -106,5 +113,28 @@ def status_routes(
     async def status_events(request: Request) -> EventStream:
         """Stream the status page's figures once a second, as server-sent events."""
         return EventStream(broadcaster, may_read=may_read(request.scope))
+
+    return routes
+
+
+def page_routes(access: Access, reconciler: Reconciler) -> APIRouter:
+    """Return the routes that the page alone asks; they are not part of the API."""
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/status/sign-in", status_code=204)
+    async def sign_in(request: Request) -> None:
+        """Say whether the caller may make changes."""
+        client = request.scope["state"]["context"].client
+        access.require_admin(request_headers(request), client.address, client.certificate)
+
+    @routes.get("/status/examples/{model}/{version}", dependencies=closed_reads(access)["dependencies"])
+    async def example(model: str, version: str) -> Response:
+        """Send an image of the version's self-check. It is one of the training's, so only readers get it."""
+        model_version = loaded(reconciler, Target(model, version))
+        if not model_version.contract.self_check:
+            raise VersionNotReady(model, version, model_version.state)
+        image = model_version.contract.self_check[0].image
+        media_type = "image/png" if image.startswith(PNG) else "application/octet-stream"
+        return Response(image, media_type=media_type, headers={"cache-control": "no-store"})
 
     return routes

@@ -170,7 +170,7 @@ class RolloutInfo(BaseModel):
     slow_ms: float
     step_requests: int = Field(description="Judged requests of the new version in this step so far.")
     step_seconds: float
-    guards: list[GuardInfo] = Field(description="Empty in lists and when it has ended: see the reason then.")
+    guards: list[GuardInfo] = Field(description="Empty in lists, and for rollouts that ended before the last one.")
 
 
 class RolloutList(BaseModel):

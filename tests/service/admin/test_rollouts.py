@@ -56,6 +56,8 @@ async def ends_badly(rig: Rig, guard: str) -> list[httpx.Response]:
     rollout, answers = await send_until(rig, "succeeded", "rolled_back")
     assert (rollout["state"], await weights(rig)) == ("rolled_back", {"1.0": 100}), rollout
     assert f"guard {guard}:" in rollout["reason"]
+    (seen,) = [each for each in rollout["guards"] if each["name"] == guard]  # they stay after the end
+    assert seen["evidence"] >= seen["breaks_at"] > 1
     event = (await rig.client.get("/models/digits/events")).json()["events"][0]
     assert (event["action"], event["actor"], event["detail"]) == ("roll_back", "rollout", rollout["reason"])
     assert {a.json()["predictions"][0]["label"] for a in answers if a.headers.get("x-model-version") == "1.0"} == {
@@ -100,6 +102,25 @@ async def test_feedback_can_roll_back(tmp_path: Path, monkeypatch: pytest.Monkey
                     given = await rig.client.post("/feedback", json={"id": answer.json()["id"], "label": "one"})
                     assert given.status_code == 200, given.text
         assert "guard accuracy:" in rollout["reason"]
+
+
+async def test_the_evidence_stays_until_the_next_rollout_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ready(tmp_path, monkeypatch) as rig:
+        await start(rig)
+        await rig.predict(b"class:1")
+        async with asyncio.timeout(10):
+            while not (await show(rig))["guards"][0]["num_all"]:
+                await rig.predict(b"class:1")
+        assert (await move(rig, "abort")).json()["state"] == "aborted"
+        rig.backend.failing[NEW] = BackendFailed("the handler raised")
+        await start(rig)
+        assert (await show(rig))["guards"][0]["num_all"] > 0
+        async with asyncio.timeout(30):
+            while (await show(rig, 2))["state"] == "running" or (await show(rig))["guards"]:
+                await asyncio.gather(*(rig.predict(b"class:1") for _ in range(8)))
+        assert (await show(rig, 2))["guards"]
 
 
 async def test_it_is_held_hurried_and_ended_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

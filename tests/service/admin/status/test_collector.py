@@ -17,6 +17,7 @@ from service.domain.model_state import ModelState, VersionRecord
 from service.domain.rollout import Rollout, RolloutSpec
 from service.domain.traffic import Policy
 from service.errors.reason import open_reason
+from service.persistence.membership import Membership
 from service.persistence.registry import Registry
 from service.serving.model_version import ModelVersion
 from service.serving.reconciler import Reconciler
@@ -39,7 +40,9 @@ class Stage:
         state = ModelState("digits", policy=Policy.all_to("1.0") if num_versions else None)
         self.reconciler = cast(Reconciler, SimpleNamespace(view=view))
         self.registry = cast(Registry, SimpleNamespace(models={"digits": state}))
-        self.observer = StatusCollector(self.reconciler, self.registry, self.metrics, "/predict", {"version": "1"})
+        membership = cast(Membership, SimpleNamespace(gateways=["a-host-0001", "a-host-0002"]))
+        facts = {"version": "1"}
+        self.observer = StatusCollector(self.reconciler, self.registry, membership, self.metrics, "/predict", facts)
 
     def _model_version(self, version: str) -> ModelVersion:
         target = Target("digits", version)

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import re
+import socket
 from collections.abc import AsyncIterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -16,8 +17,9 @@ import httpx
 import pytest
 
 from service.admin.status.page import assemble
-from tests.gateway import GatewayProcess, Rig, running_gateway
+from tests.gateway import NO_CREDENTIALS, GatewayProcess, Rig, running_gateway
 from tests.service.problems import problem_of
+from tests.service.two_gateways import sqlite, two
 from tests.torchserve_process import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -178,6 +180,44 @@ async def test_listeners_do_not_hold_up_the_end(tmp_path: Path) -> None:
             assert [name async for name, _ in told if name != "look"] == []  # it ends, and in good order
             await stopping
         assert not [record for record in gateway.records() if record["level"] in {"WARNING", "ERROR"}]
+
+
+async def test_the_page_learns_whether_a_token_may_change(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        before = (await rig.client.get("/models/digits/events")).json()
+        assert (await rig.client.get("/status/sign-in")).status_code == 204
+        problem_of(await rig.client.get("/status/sign-in", headers=NO_CREDENTIALS), 401, "credentials_missing")
+        guess = {"Authorization": "Bearer guess"}
+        problem_of(await rig.client.get("/status/sign-in", headers=guess), 403, "credentials_wrong")
+        assert (await rig.client.get("/models/digits/events")).json() == before  # it leaves no trace in the log
+        assert "/status/sign-in" not in (await rig.client.get("/openapi.json")).json()["paths"]
+
+
+async def test_only_readers_get_an_image_of_the_self_check(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as rig:
+        image = await rig.client.get("/status/examples/digits/1.0")
+        assert (image.content, image.headers["content-type"]) == (b"class:1", "application/octet-stream")
+        stranger = await rig.client.get("/status/examples/digits/1.0", headers=NO_CREDENTIALS)
+        problem_of(stranger, 401, "credentials_missing")
+        problem_of(await rig.client.get("/status/examples/digits/7.0"), 404, "version_not_found")
+
+
+async def test_the_figures_name_their_process_and_the_others(tmp_path: Path) -> None:
+    async with two(tmp_path, sqlite(tmp_path)) as (first, second, _):
+        names = []
+        for rig in (first, second):
+            async with events(rig.client) as told:
+                async for name, data in told:
+                    if name == "look" and data["now"]["gateway"]["others"]:
+                        break
+            names.append((data["now"]["gateway"]["name"], data["now"]["gateway"]["others"]))
+        assert names == [(names[0][0], [names[1][0]]), (names[1][0], [names[0][0]])]
+        assert names[0][0].startswith(f"{socket.gethostname()}-")
+        async with httpx.AsyncClient(base_url=first.url, trust_env=False) as stranger, events(stranger) as told:
+            await anext(told)
+            _, look = await anext(told)
+        shown = look["now"]["gateway"]
+        assert [shown["name"], *shown["others"]] == [name.rpartition("-")[2] for name, _ in names]  # without their host
 
 
 async def test_the_page_is_all_there_is(tmp_path: Path) -> None:
