@@ -20,6 +20,8 @@ BENCH ?= default
 # Clients of `make tune`'s closed loop.
 CLIENTS ?= 64
 PEERS := benchmarks/out/venv
+# axe-core, which the tests of the pages run in the browser.
+AXE := build/axe
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -109,7 +111,12 @@ system-packages: ## Debian packages that test-system and bench need (uses sudo u
 	  prometheus wrk libtcmalloc-minimal4 chromium chromium-driver nginx-light systemd nftables iproute2 \
 	  g++ cmake make libpng-dev libjpeg-dev nlohmann-json3-dev
 
-test-system: setup ## the tests that need system packages; fails, saying what is missing, without them
+$(AXE)/.ready: tests/system/axe.txt $(READY)
+	rm -rf $(AXE)
+	$(PIP_INSTALL) --no-deps --require-hashes --target $(AXE) -r tests/system/axe.txt
+	@touch $@
+
+test-system: setup $(AXE)/.ready ## the tests that need system packages; fails, saying what is missing, without them
 	$(TWO_AT_A_TIME) -m system
 
 cpp: setup ## build/cpp/classify, a program that answers an image by a .pt file, without Python; needs make system-packages

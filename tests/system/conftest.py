@@ -1,5 +1,5 @@
 """What the tests of the status page share."""
 
-from tests.system.status_page import page, served
+from tests.system.status_page import operator, page, served
 
-__all__ = ["page", "served"]
+__all__ = ["operator", "page", "served"]

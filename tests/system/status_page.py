@@ -8,12 +8,15 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tests.gateway import TOKEN, GatewayProcess
+from tests.gateway import AUTHORIZATION, TOKEN, GatewayProcess
 from tests.stack import Trained, gateway_of_workers
 from tests.system.browser import Browser, chromium
 from tests.torchserve_process import ROOT
 
 KEY = "a-key-of-the-test"
+OTHER = "1.0-int8-static"
+# A guard that feedback breaks after some answers, and a step that only requests can end.
+ROLLOUT = {"version": OTHER, "steps": [50, 100], "min_requests": 10_000, "min_seconds": 0, "error_rate": 0.5}
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,33 @@ def page(served: GatewayProcess) -> Iterator[Browser]:
         assert browser.complaints() == []
         assert browser.hosts() == {served.url.removeprefix("http://")}
         assert f"{served.url}/status/events" in browser.urls
+
+
+@pytest.fixture
+def operator(served: GatewayProcess) -> Iterator[httpx.Client]:
+    """A client with the admin token; at the end no rollout is left, and version 1.0 has all the traffic again."""
+    with httpx.Client(base_url=served.url, headers=AUTHORIZATION, timeout=30, trust_env=False) as client:
+        yield client
+        rollouts = client.get("/models/digits/rollouts").json()["rollouts"]
+        for each in (each for each in rollouts if each["ended"] is None):
+            assert client.post(f"/models/digits/rollouts/{each['id']}/abort").status_code == 200
+        assert set_traffic(client, {"1.0": 100}).status_code == 200
+
+
+def set_traffic(client: httpx.Client, weights: dict[str, float]) -> httpx.Response:
+    return client.put("/models/digits/traffic", json={"weights": weights}, headers={"If-Match": "*"})
+
+
+def weights(client: httpx.Client) -> dict[str, float]:
+    found: dict[str, float] = client.get("/models/digits/traffic").json()["weights"]
+    return {version: weight for version, weight in found.items() if weight}
+
+
+def start_rollout(client: httpx.Client) -> int:
+    begun = client.post("/models/digits/rollouts", json=ROLLOUT)
+    assert begun.status_code == 201, begun.text
+    number: int = begun.json()["id"]
+    return number
 
 
 def classify(gateway: GatewayProcess, version: str = "1.0") -> None:

@@ -28,6 +28,12 @@ def served(trained_digits: Trained) -> Iterator[GatewayProcess]:
         yield gateway
 
 
+LINES = """
+return [...document.querySelectorAll(`#quality article:first-child ul:nth-of-type(${arguments[0]}) li`)]
+  .map((line) => [...line.querySelectorAll('span, em')].map((part) => part.innerText));
+"""
+
+
 def card(page: Browser) -> str:
     return str(page.run("return document.querySelector('#quality article')?.innerText ?? ''"))
 
@@ -45,10 +51,10 @@ def test_drift_is_shown_against_its_thresholds(page: Browser, served: GatewayPro
         )
         assert answer.status_code == 200, answer.text
     page.until(lambda: "drift: drifting" in card(page))
-    (line,) = [line for line in page.run(SCORES) if line[0] == "drift of class"]
+    (line,) = [line for line in page.run(LINES, 1) if line[0] == "drift of class"]
     value, threshold = map(float, line[1].split(" of "))
     assert value > threshold > 0
-    (most, *_) = page.run(SHARES)
+    (most, *_) = page.run(LINES, 2)
     assert most[0] == "3"
     assert most[1].startswith("100 %")
 
@@ -56,11 +62,6 @@ def test_drift_is_shown_against_its_thresholds(page: Browser, served: GatewayPro
     draw(page, "7")
     press(page, "right")
     page.until(lambda: "100 % right of 1 by feedback" in card(page))
-
-
-LINES = "[...document.querySelectorAll('#quality article:first-child ul:{end} li')].map((each) => [...each.querySelectorAll('span, em')].map((part) => part.innerText))"
-SCORES = "return " + LINES.replace("{end}", "nth-of-type(1)")
-SHARES = "return " + LINES.replace("{end}", "nth-of-type(2)")
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,9 @@ def test_a_colour_model_is_asked_by_images_alone(coloured: Trained) -> None:
         said = verdict(page)
         picked = "const image = document.getElementById('picked'); return [image.naturalWidth, image.naturalHeight]"
         assert page.until(lambda: 0 not in (size := page.run(picked)) and size) == [12, 12]
-        answer = httpx.post(f"{gateway.url}/predict", content=self_check_image(coloured.store), trust_env=False)
+        image = self_check_image(coloured.store)
+        headers = {"Content-Type": "image/png"}
+        answer = httpx.post(f"{gateway.url}/predict", content=image, headers=headers, timeout=30, trust_env=False)
         assert answer.json()["predictions"][0]["label"] == said
         bars = page.run("return [...document.querySelectorAll('#classes li span')].map((each) => each.innerText)")
         assert sorted(bars) == ["horizontal", "square", "vertical"]

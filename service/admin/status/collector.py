@@ -197,7 +197,12 @@ def _told(
         for version, reason in zip(now["versions"], reasons, strict=True)
     ]
     shown = list(names) if may_read else [name.rpartition("-")[2] for name in names]  # they begin with their hosts'
-    gateway = {**now["gateway"], "waiting_for": waiting_for.told(may_read=may_read), "name": shown[0], "others": shown[1:]}
+    gateway = {
+        **now["gateway"],
+        "waiting_for": waiting_for.told(may_read=may_read),
+        "name": shown[0],
+        "others": shown[1:],
+    }
     return {**now, "gateway": gateway, "versions": versions}
 
 
