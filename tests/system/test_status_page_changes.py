@@ -13,6 +13,7 @@ from tests.torchserve_process import ROOT
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(480)]  # the first one waits for a training
 
+
 def press_change(page: Browser, name: str) -> None:
     """Press one of the buttons that change something, as soon as it is there."""
     xpath = f"//button[@data-kind and normalize-space()='{name}']"
