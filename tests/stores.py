@@ -56,20 +56,27 @@ def make_store(
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("contract.json", json.dumps(contract))
         contracts[Target(model, version)] = contract
-        archives.append(
-            {
-                "file": path.name,
-                "model": model,
-                "version": version,
-                "release": release,
-                "variant": variant,
-                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                "size_bytes": path.stat().st_size,
-                "created": "2026-01-01T00:00:00Z",
-            }
-        )
-    (folder / "manifest.json").write_text(json.dumps({"schema_version": 1, "archives": archives}))
+        archives.append(archive_entry(path, model, release, variant))
+    write_manifest(folder, archives)
     return contracts
+
+
+def archive_entry(path: Path, model: str, release: str, variant: str) -> dict[str, Any]:
+    """Return what the manifest says of an archive."""
+    return {
+        "file": path.name,
+        "model": model,
+        "version": release if variant == "fp32" else f"{release}-{variant}",
+        "release": release,
+        "variant": variant,
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "size_bytes": path.stat().st_size,
+        "created": "2026-01-01T00:00:00Z",
+    }
+
+
+def write_manifest(folder: Path, archives: Sequence[dict[str, Any]]) -> None:
+    (folder / "manifest.json").write_text(json.dumps({"schema_version": 1, "archives": archives}))
 
 
 def as_verified(path: Path) -> VerifiedArchive:

@@ -14,11 +14,14 @@ from tests.torchserve_process import ROOT
 pytestmark = [pytest.mark.system, pytest.mark.timeout(480)]  # the first one waits for a training
 
 
+BUTTON = """
+return [...document.querySelectorAll('[data-kind]')].find((each) => each.innerText === arguments[0] && each.offsetParent);
+"""
+
+
 def press_change(page: Browser, name: str) -> None:
     """Press one of the buttons that change something, as soon as it is there."""
-    xpath = f"//button[@data-kind and normalize-space()='{name}']"
-    page.until(lambda: [each for each in page.driver.find_elements(By.XPATH, xpath) if each.is_displayed()])
-    (button,) = [each for each in page.driver.find_elements(By.XPATH, xpath) if each.is_displayed()]
+    button = page.until(lambda: page.run(BUTTON, name))
     page.run("arguments[0].scrollIntoView({block: 'center'})", button)
     button.click()
 

@@ -1,17 +1,19 @@
 """Drift, feedback and classes on the status page; and a model of colour images, which nobody draws."""
 
 import base64
-import json
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+import torch
 from selenium.webdriver.common.by import By
 
+from tests import images
 from tests.gateway import GatewayProcess
-from tests.stack import Trained, gateway_of_workers, train
+from tests.handlers.archives import make_archive, self_check_case, toy_contract, toy_graph
+from tests.stack import Trained, gateway_of_workers
+from tests.stores import archive_entry, write_manifest
 from tests.system.browser import Browser, chromium
 from tests.system.status_page import KEY, draw, give_key, give_token, press, verdict
 from tests.torchserve_process import ROOT
@@ -64,23 +66,24 @@ def test_drift_is_shown_against_its_thresholds(page: Browser, served: GatewayPro
     page.until(lambda: "100 % right of 1 by feedback" in card(page))
 
 
+CLASSES = ["autumn", "spring", "winter"]
+
+
 @pytest.fixture(scope="module")
-def coloured(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Three classes of colour images, as the training pipeline leaves them."""
-    return train(tmp_path_factory.mktemp("coloured"), "--channels", "3", "--epochs", "1")
+def coloured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model store with a toy that puts colour images into three classes."""
+    store, graph = tmp_path_factory.mktemp("store"), toy_graph(num_classes=3)
+    with torch.inference_mode():
+        probabilities = graph(torch.from_numpy(images.pattern()).permute(2, 0, 1)[None])[0].tolist()
+    check = {"tolerance": 1e-4, "cases": [self_check_case(images.rgb_png(), probabilities)]}
+    contract = toy_contract(num_classes=3, classes=CLASSES, weights_sha256="0" * 64, self_check=check)
+    archive = make_archive(store, tmp_path_factory.mktemp("archive"), contract, graph)
+    write_manifest(store, [archive_entry(archive, "toy", "1.0", "fp32")])
+    return store
 
 
-def self_check_image(store: Path) -> bytes:
-    (archive,) = store.glob("*-1.0.mar")
-    with zipfile.ZipFile(archive) as opened:
-        contract = json.loads(opened.read("contract.json"))
-    assert contract["input"]["channels"] == 3
-    assert len(contract["classes"]) == 3
-    return base64.b64decode(contract["self_check"]["cases"][0]["image_b64"])
-
-
-def test_a_colour_model_is_asked_by_images_alone(coloured: Trained) -> None:
-    with gateway_of_workers(coloured.store, TORCHGATE_WORKERS_PER_VERSION="1") as gateway, chromium() as page:
+def test_a_colour_model_is_asked_by_images_alone(coloured: Path) -> None:
+    with gateway_of_workers(coloured, TORCHGATE_WORKERS_PER_VERSION="1") as gateway, chromium() as page:
         gateway.until_every_version_is_ready()
         page.show_as(1300, 900, "light")
         page.open(f"{gateway.url}/status")
@@ -92,11 +95,10 @@ def test_a_colour_model_is_asked_by_images_alone(coloured: Trained) -> None:
         give_token(page)
         said = verdict(page)
         picked = "const image = document.getElementById('picked'); return [image.naturalWidth, image.naturalHeight]"
-        assert page.until(lambda: 0 not in (size := page.run(picked)) and size) == [12, 12]
-        image = self_check_image(coloured.store)
+        assert page.until(lambda: 0 not in (size := page.run(picked)) and size) == [32, 32]
         headers = {"Content-Type": "image/png"}
-        answer = httpx.post(f"{gateway.url}/predict", content=image, headers=headers, timeout=30, trust_env=False)
+        answer = httpx.post(f"{gateway.url}/predict", content=images.rgb_png(), headers=headers, trust_env=False)
         assert answer.json()["predictions"][0]["label"] == said
         bars = page.run("return [...document.querySelectorAll('#classes li span')].map((each) => each.innerText)")
-        assert sorted(bars) == ["horizontal", "square", "vertical"]
+        assert sorted(bars) == CLASSES
         assert page.complaints() == []
