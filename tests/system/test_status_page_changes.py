@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(480)]  # the first one wai
 
 
 BUTTON = """
-return [...document.querySelectorAll('[data-kind]')].find((each) => each.innerText === arguments[0] && each.offsetParent);
+const buttons = [...document.querySelectorAll('[data-kind]')];
+return buttons.find((each) => each.innerText === arguments[0] && each.offsetParent);
 """
 
 

@@ -24,6 +24,7 @@ HEAD = """\
 <style>{style}</style>
 </head>
 <body>
+<main>
 <h1>Errors of torchgate</h1>
 <p>A problem's <code>code</code>, what it means, and what to do next.</p>
 """
@@ -47,7 +48,7 @@ def _page() -> str:
     known = sorted(errors_with_code(), key=lambda each: (each.status, each.code))
     entries = [(each.code, f" ({each.status})", (each.__doc__ or "").splitlines()[0], each.hint) for each in known]
     entries += [(code, " (an image)", meaning, "") for code, meaning in IMAGE_CODES.items()]
-    return HEAD.format(style=STYLE) + "".join(_entry(*each) for each in entries) + "</body>\n</html>\n"
+    return HEAD.format(style=STYLE) + "".join(_entry(*each) for each in entries) + "</main>\n</body>\n</html>\n"
 
 
 def _entry(code: str, kind: str, meaning: str, hint: str) -> str:
