@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from torchgate_client.errors import BadAnswer
+from torchgate_client.images import displayable
 
 T = TypeVar("T")
 MOST_SHOWN = 16  # images of one answer, in a notebook
+SHOWN = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp", b"BM": "bmp"}  # by browsers
 
 
 @dataclass(frozen=True)
@@ -242,11 +244,12 @@ def _build(kind: Any, value: Any) -> Any:
 
 
 def _picture(image: bytes) -> str:
-    kinds = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
-    kind = next((name for start, name in kinds.items() if image.startswith(start)), None)
+    image = displayable(image)
+    kind = next((name for start, name in SHOWN.items() if image.startswith(start)), None)
     if kind is None:
-        return "an array" if image else ""
-    return f'<img style="max-height:96px" src="data:image/{kind};base64,{base64.b64encode(image).decode()}">'
+        return "not in a format that browsers show" if image else ""
+    source = f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
+    return f'<img alt="the image that was sent" style="height:96px" src="{source}">'
 
 
 def _bars(found: Prediction | FailedPrediction) -> str:

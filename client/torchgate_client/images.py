@@ -18,6 +18,7 @@ class PillowImage(Protocol):
 # A path, an encoded image, an image of Pillow, or an array: uint8 [H, W], [H, W, C], or the contract's own [C, H, W].
 Image: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | PillowImage | Any
 CHANNELS = (1, 3, 4)
+NUMPY = b"\x93NUMPY"
 
 
 def encoded(image: Image) -> bytes:
@@ -37,6 +38,18 @@ def encoded(image: Image) -> bytes:
     if hasattr(image, "__array_interface__") or hasattr(image, "__array__"):
         return _array(image)
     raise TypeError(f"{type(image).__name__} is no image: give a path, bytes, an image of Pillow or an array")
+
+
+def displayable(image: bytes) -> bytes:
+    """Return an encoded image as a browser can show it: an array of the contract's as PNG, all others as they are."""
+    if not image.startswith(NUMPY):
+        return image
+    try:
+        import numpy as np  # noqa: PLC0415 - only an array needs it
+
+        return encoded(np.moveaxis(np.load(io.BytesIO(image), allow_pickle=False), 0, 2))
+    except (ImportError, ValueError):  # no Pillow, or bytes that are no such array
+        return image
 
 
 def _as_png(image: PillowImage) -> bytes:

@@ -1,7 +1,11 @@
 """The Python client over a real gateway, in both its forms: the whole API, its errors, and its patience."""
 
 import asyncio
+import base64
+import dataclasses
+import io
 import re
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +23,7 @@ from torchgate_client import (
     FailedPrediction,
     Prediction,
     RequestRefused,
+    Timing,
     Unavailable,
     Unreachable,
     codes,
@@ -246,3 +251,16 @@ async def test_an_answer_is_a_picture_in_a_notebook(tmp_path: Path) -> None:
     drawn = Answer("id", "<b>", "1.0", [Prediction("<i>", 0.5, [])], answer.timing, "r", [b"\x89PNG..."])
     assert 'src="data:image/png;base64,' in drawn._repr_html_()
     assert "<b>" not in drawn._repr_html_()
+
+
+def test_an_array_is_a_picture_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = np.zeros((1, 6, 8), np.uint8)
+    answer = Answer("id", "m", "1.0", [], Timing(0, 0, 1), "r")
+    sent = [encoded(pixels), b"\x93NUMPY and no more", b"II*\x00"]
+    shown = dataclasses.replace(answer, predictions=[Prediction("a", 1, [])] * 3, images=sent)._repr_html_()
+    (picture,) = re.findall(r'src="data:image/png;base64,([^"]+)"', shown)
+    with Image.open(io.BytesIO(base64.b64decode(picture))) as opened:
+        assert np.array_equal(np.asarray(opened), pixels[0])
+    assert shown.count("not in a format that browsers show") == 2
+    monkeypatch.setitem(sys.modules, "PIL", None)  # without Pillow
+    assert "<img" not in dataclasses.replace(answer, predictions=[Prediction("a", 1, [])], images=sent)._repr_html_()
