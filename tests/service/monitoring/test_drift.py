@@ -49,6 +49,14 @@ def test_the_index_is_the_sum_over_both_shares() -> None:
     assert math.isfinite(population_stability_index([1000, 0, 0], [0, 300, 200]))
 
 
+def test_a_class_of_ten_may_become_2_1_times_as_frequent_but_not_2_2_times() -> None:
+    """docs/how-to/operate/drift.md says so."""
+    before = [100] * 10
+    for times, is_over in ((2.1, False), (2.2, True)):
+        now = [100 * times, *[(1000 - 100 * times) / 9] * 9]
+        assert (population_stability_index(now, before) > 0.1) is is_over
+
+
 def test_the_distance_is_that_of_the_samples_themselves() -> None:
     random_ = random.Random(0)
     ours, theirs = [[random_.choice(EDGES[:-1]) for _ in range(300)] for _ in range(2)]
