@@ -35,8 +35,8 @@ Headers of the answer: `X-Model-Version`; `X-Batch-Size` and `X-Queue-Ms`, the l
 the batch `limit` at that time, and why the last batch closed.
 
 ```sh
-curl --data-binary @cat.jpg -H 'Content-Type: image/jpeg' localhost:8000/predict
-curl -F file=@cat.jpg -F file=@dog.jpg 'localhost:8000/predict?top_k=1'
+curl --data-binary @samples/digit-7.png -H 'Content-Type: image/png' localhost:8000/predict
+curl -F file=@samples/digit-1.png -F file=@samples/digit-2.png 'localhost:8000/predict?top_k=1'
 ```"""
 }
 
