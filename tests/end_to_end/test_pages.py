@@ -145,7 +145,7 @@ def rows(shown: str) -> list[str]:
     for row in re.findall(r"<tr>(.*?)</tr>", shown):
         if "<img" not in row:
             continue
-        assert 'src="data:image/png;base64,' in row
+        assert ' src="data:image/png;base64,' in row
         bars = re.findall(BAR, row)
         assert len(bars) == 5
         assert [float(width) for _, width, _ in bars] == sorted((float(width) for _, width, _ in bars), reverse=True)
