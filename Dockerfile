@@ -33,13 +33,14 @@ RUN printf '%s\n' '#!/bin/sh' \
     'exec python /opt/pip.whl/pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: "$@"' \
     >/opt/install-locked && chmod +x /opt/install-locked
 
-# The distribution itself, for its command and its version; its dependencies come without it.
+# The distribution itself, for its command and its version, and its Python client; their dependencies come without them.
 FROM base AS wheel
 COPY deploy/locked/build.txt /opt/locked/
 RUN /opt/install-locked -r /opt/locked/build.txt
 COPY pyproject.toml README.md LICENSE /build/
 COPY service /build/service
-RUN python /opt/pip.whl/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels-built /build
+COPY client /build/client
+RUN python /opt/pip.whl/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels-built /build /build/client
 
 FROM base AS gateway
 # `postgres prediction-log`, for gateways that keep one: it is not there by itself, since pyarrow takes 170 MB.

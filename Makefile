@@ -14,6 +14,7 @@ TORCHGATE_BACKEND := $(BACKEND)
 endif
 TORCHGATE_BACKEND ?= grpc
 serve: export TORCHGATE_BACKEND := $(TORCHGATE_BACKEND)
+serve: export TORCHGATE_WITH_TORCHSERVE := $(if $(filter workers,$(TORCHGATE_BACKEND)),false,true)
 READY := $(VENV)/.ready
 # Which part of the benchmark: default, quick (does it work?) or full (the whole matrix).
 BENCH ?= default
@@ -59,7 +60,6 @@ serve: setup ## everything: train if model_store/ is empty, then TorchServe and 
 	@$(BIN)/torchgate check
 	@if [ ! -f "$(TORCHGATE_MODEL_STORE)/manifest.json" ]; then $(MAKE) train-and-archive; fi
 	@run=$$(mktemp -d) && trap 'rm -rf "$$run"' EXIT && trap : INT TERM && \
-	TORCHGATE_WITH_TORCHSERVE=$(if $(filter workers,$(TORCHGATE_BACKEND)),false,true) \
 	$(if $(filter workers,$(TORCHGATE_BACKEND)),,TORCHGATE_VERIFIED_ARCHIVES_DIR="$${TORCHGATE_VERIFIED_ARCHIVES_DIR:-$$run/archives}" \
 	TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET="$${TORCHGATE_TORCHSERVE_MANAGEMENT_SOCKET:-$$run/management/socket}") \
 	TORCHGATE_RUN_DIR="$$run" TORCHGATE_BIN="$(abspath $(BIN))" \

@@ -4,17 +4,19 @@ import argparse
 import contextlib
 import os
 import sys
+from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 
 from pydantic import SecretStr
 
 from service.cli.commands import add_verbs, run
+from service.cli.completion import add_completion_verb, completion_script
 from service.cli.settings import given_flags, refusal, setting_flags, settings_text
 from service.cli.state import add_state_verbs
 from service.cli.verbs import add_common_options, common_options
 from service.config.places.file import chosen_file
-from service.config.places.sources import read_sources
+from service.config.places.sources import Sources, read_sources
 from service.config.settings import Settings
 from service.config.token_file import NoTokenFolder, TokenFile, own_token
 from service.config.variables import require_known
@@ -46,19 +48,22 @@ def command_parser() -> argparse.ArgumentParser:
         help="load the versions, then take the port over from the running gateway, which drains and exits; start "
         "as usual if none runs",
     )
-    add(
-        "check",
-        usage=usage.format("check", ""),
-        help="check the settings, the state's database and the port, then exit",
+    check_help = (
+        "look at settings, state, model store, port, Java and machine, and say what to mend; status 2 if serve "
     )
+    checking = add("check", usage=usage.format("check", "[--json]"), help=f"{check_help}would not start")
     listing = add(
         "settings",
         usage=usage.format("settings", "[--json]"),
         help="list every setting with its present value, where that comes from, and its default",
     )
-    listing.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print a document for programs")
+    for each in (checking, listing):
+        each.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print a document for programs"
+        )
     add_verbs(verbs)
     add_state_verbs(verbs)
+    add_completion_verb(verbs)
     return parser
 
 
@@ -73,18 +78,24 @@ def main() -> None:
     if "call" in options:
         sys.exit(run(options))
     given = common_options(options)
-    is_json = verb == "settings" and given.pop("json", False)
+    is_json = verb in {"check", "settings"} and given.pop("json", False)
     if given:
         parser.error(f"--{next(iter(given))} is for the verbs that ask a running gateway, not for {verb}")
+    if verb == "completion":
+        print(completion_script(parser, options.shell))
+        return
     flags = given_flags(options)
     if (store := getattr(options, "store", None)) is not None:
         if "model_store" in flags:
             parser.error("STORE and --model-store are one setting; give one of the two")
         flags["model_store"] = store
+    read = partial(_read, flags, options.config)
+    if verb == "check":
+        from service.doctor.check import check  # noqa: PLC0415 - the other verbs need none of it
+
+        sys.exit(check(read, os.environ, is_json=is_json))
     try:
-        require_known(os.environ)
-        sources = read_sources(flags, chosen_file(options.config, os.environ))
-        settings = sources.settings()
+        settings, sources = read()
     except ValueError as error:
         sys.exit(_complain(str(error)))
     if verb == "settings":
@@ -98,17 +109,13 @@ def main() -> None:
 
     try:
         require_place(settings)
-    except ValueError as error:
-        sys.exit(_complain(sources.named(str(error))))
-    try:
         if settings.admin_token is None:
             TokenFile(settings.token_dir, settings.port).require_folder()
-        settings, entrance = open_entrance(settings, os.environ, is_taking_over=getattr(options, "take_over", False))
-    except (CannotListen, NoTokenFolder) as error:
+        settings, entrance = open_entrance(settings, os.environ, is_taking_over=options.take_over)
+    except (ValueError, CannotListen, NoTokenFolder) as error:
         sys.exit(_complain(sources.named(str(error))))
     with contextlib.closing(entrance):
-        if verb == "serve":
-            serve(settings, entrance)
+        serve(settings, entrance)
 
 
 def serve(settings: Settings, entrance: Entrance) -> None:
@@ -134,6 +141,13 @@ def serve(settings: Settings, entrance: Entrance) -> None:
         run_server(app, settings, entrance, lifecycle, certificates.context, Supervisor(os.environ))
     finally:
         log_stream.flush()
+
+
+def _read(flags: Mapping[str, str], config: str | None) -> tuple[Settings, Sources]:
+    """Return the settings, and where each comes from; raises ValueError with a line for each fault."""
+    require_known(os.environ)
+    sources = read_sources(flags, chosen_file(config, os.environ))
+    return sources.settings(), sources
 
 
 def _complain(text: str) -> int:

@@ -20,7 +20,7 @@ FORBIDDEN = {
 WORKERS_PROGRAM = "service.backends.embedded.launch"
 # The gateway's packages: each may import itself, what its row names, and what those may import in turn.
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "__main__": ("app", "cli"),
+    "__main__": ("app", "cli", "doctor"),
     "app": ("http",),
     "http": ("admin", "process"),
     "admin": ("serving",),
@@ -35,12 +35,14 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "config": (),
     "errors": (),
     "cli": ("config",),
+    "doctor": ("serving", "process"),
 }
 # Outside packages that are known in one place alone.
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "grpc": ("backends/torchserve/",),
     "google": ("backends/torchserve/",),
-    "httpx": ("backends/torchserve/", "cli/"),
+    "httpx": ("backends/torchserve/", "cli/token.py"),
+    "torchgate_client": ("cli/",),
     "fastapi": ("http/", "app.py"),
     "fastapi_swagger": (),  # only its files are read
     "starlette": ("http/", "app.py"),

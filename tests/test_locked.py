@@ -8,24 +8,21 @@ import subprocess
 import tomllib
 from importlib.metadata import requires
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from deploy.requirements import OWN, parts
+
 ROOT = Path(__file__).parents[1]
 LOCKED = ROOT / "deploy" / "locked"
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
-PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-EXTRAS = PYPROJECT["project"]["optional-dependencies"]
-PARTS: dict[str, set[str]] = {
-    "base": set(PYPROJECT["project"]["dependencies"]),
-    "build": set(PYPROJECT["build-system"]["requires"]),
-    **{extra: set(EXTRAS[extra]) for extra in ("postgres", "prediction-log", "tracing", "torchserve", "training")},
-}
+ASKED = parts()
+LOCKED_PARTS = ("base", "build", "postgres", "prediction-log", "tracing", "torchserve", "training")
+PARTS: dict[str, set[str]] = {part: ASKED[part] for part in LOCKED_PARTS}
 PARTS["shared"] = PARTS["torchserve"] & PARTS["training"]
-PARTS["all"] = PARTS["base"] | PARTS["training"] | PARTS["torchserve"] | set(EXTRAS["dev"])
+PARTS["all"] = PARTS["base"] | PARTS["training"] | PARTS["torchserve"] | ASKED["dev"]
 # No hash fits torch's files on both indexes; cuda.in has what only one of them asks for.
 NOT_LOCKED = {"torch", *(LOCKED / "cuda.in").read_text().splitlines()[1:]}
 
@@ -78,6 +75,16 @@ def test_a_lock_has_the_versions_of_the_constraints_and_a_hash_for_each(part: st
         assert requirement.specifier == CONSTRAINTS[name].specifier, f"{name}: run `make lock`"
     assert all(HASH.search(entry) for entry in text.replace("\\\n", "").splitlines() if "==" in entry)
     assert "://" not in text
+
+
+def test_the_client_is_installed_from_here_and_never_looked_up() -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert OWN in pyproject["project"]["dependencies"]
+    assert not any(OWN in wanted for wanted in ASKED.values())
+    assert not any(OWN in (LOCKED / f"{part}.txt").read_text() for part in PARTS)
+    # The two places that install torchgate: neither lets pip look for what is missing.
+    assert "--no-deps --no-build-isolation -e . -e client" in (ROOT / "Makefile").read_text()
+    assert re.search(r"pip wheel .*--no-deps .* /build /build/client\n", (ROOT / "Dockerfile").read_text())
 
 
 def test_every_constraint_is_locked() -> None:

@@ -181,9 +181,11 @@ def move_rollout(name: str, number: int, move: str, reason: str) -> Call[Rollout
     return _change("POST", path, None, reason, "", lambda got: build(Rollout, got))
 
 
-def profile(name: str, version: str, num_batches: int, wait_seconds: float, reason: str) -> Call[dict[str, Any]]:
+def profile(
+    name: str, version: str, num_batches: int | None, wait_seconds: float | None, trace: bool, reason: str
+) -> Call[dict[str, Any]]:
     """Profile a version's next batches, as JSON."""
-    document = {"num_batches": num_batches, "wait_seconds": wait_seconds}
+    document = {**_given({"num_batches": num_batches, "wait_seconds": wait_seconds}), "trace": trace}
     return _change("POST", ("models", name, "versions", version, "profile"), document, reason, "", dict)
 
 
@@ -193,7 +195,7 @@ def problem_of(answer: httpx.Response) -> GatewayProblem | BadAnswer:
         document = answer.json()
         code, detail = str(document["code"]), str(document["detail"])
     except (ValueError, KeyError, TypeError):
-        return BadAnswer(f"HTTP {answer.status_code} from {answer.url}: this is no torchgate")
+        return stranger(answer)
     kind = GatewayProblem.by_code.get(code) or _kind(answer.status_code)
     after = answer.headers.get("retry-after", "")
     return kind(
@@ -204,6 +206,11 @@ def problem_of(answer: httpx.Response) -> GatewayProblem | BadAnswer:
         request_id=str(document.get("request_id") or ""),
         retry_after_seconds=int(after) if after.isdecimal() else None,
     )
+
+
+def stranger(answer: httpx.Response) -> BadAnswer:
+    """Return the error that another program's answer is."""
+    return BadAnswer(f"HTTP {answer.status_code} from {answer.url}: this is no torchgate")
 
 
 def _kind(status: int) -> type[GatewayProblem]:

@@ -177,7 +177,17 @@ class Client(Sender):
         return self.send(calls.move_rollout(model, number, "abort", reason))
 
     def profile(
-        self, model: str, version: str, *, num_batches: int = 20, wait_seconds: float = 5, reason: str = ""
+        self,
+        model: str,
+        version: str,
+        *,
+        num_batches: int | None = None,
+        wait_seconds: float | None = None,
+        trace: bool = False,
+        reason: str = "",
     ) -> dict[str, Any]:
-        """Profile a version's next batches: the share of time of each operator, as the API has it."""
-        return self.send(calls.profile(model, version, num_batches, wait_seconds, reason))
+        """Profile a version's next batches: the share of time of each operator, as the API has it.
+
+        With `trace`, the field `trace` of the answer is a Chrome trace of them, gzip as base64.
+        """
+        return self.send(calls.profile(model, version, num_batches, wait_seconds, trace, reason))

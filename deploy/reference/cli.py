@@ -12,7 +12,10 @@ INTRODUCTION = """\
 the API's answer for programs; `--reason` goes into the event log. These options may stand before or after the verb.
 
 `serve`, `check` and `settings` take each [setting](settings.md) as a flag, and `--help` lists them by group. \
-`torchgate settings --json` prints the settings as a document for programs.
+`torchgate settings --json` prints the settings as a document for programs, and `torchgate check --json` what it found.
+
+`torchgate predict` sends the API key in `TORCHGATE_KEY`, if you set one. `source <(torchgate completion bash)` lets \
+bash complete verbs, options and files; see [completion](#torchgate-completion) for other shells.
 
 `.venv/bin/python -m training STAGE --help` explains the stages of training. `make help` lists the verbs for \
 developers."""

@@ -27,7 +27,7 @@ A wrong value stops the gateway before it listens; the message names the flag, v
 allowed. A misspelt name stops it, too, with a suggestion.
 
 ```sh
-torchgate check       # are the settings, the state's database and the port usable?
+torchgate check       # would the gateway start, and is the machine fit for it? what to mend
 torchgate settings    # every setting with its value, where that comes from, and its default
 ```
 

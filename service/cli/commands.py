@@ -1,46 +1,60 @@
 """The verbs `torchgate models|traffic|labels|rollout|events|token ...`: their options, and what each calls."""
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import closing
-from typing import Any
 
+from torchgate_client import Event, TorchgateError, Traffic, Version
+
+from service.cli.drift import add_drift_verb
 from service.cli.gateway import CallFailed, Gateway
+from service.cli.predict import add_predict_verb
 from service.cli.profiles import add_profile_verb
 from service.cli.rollouts import add_rollout_verbs
-from service.cli.tables import events_table, models_table, shadows_table, traffic_table
+from service.cli.tables import events_table, models_table, shadows_table, traffic_table, versions_table
 from service.cli.token import find_token, shown_token
 from service.cli.tour.verb import add_tour_verb
 from service.cli.verbs import add_group, add_verb, complete, finite
 
+INTERRUPTED = 130  # as shells have it
+
+
+@dataclasses.dataclass(frozen=True)
+class VersionOf(Version):
+    """A version, and the model that it is of."""
+
+    model: str
+
 
 def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the operator's verbs; each sets `call` and `show` in what it parses."""
+    add_predict_verb(verbs)
+
     models = add_group(verbs, "models", "list, load, scale and unload versions")
-    add_verb(models, "list", "list every model and version", lambda g, _: g.get()["models"], models_table)
-    add_verb(models, "show", "show the versions of one model", lambda g, o: [g.get(o.model)], models_table, "model")
+    add_verb(models, "list", "list every model and version", lambda g, _: g.models(), models_table)
+    add_verb(models, "show", "show the versions of one model", lambda g, o: [g.model(o.model)], models_table, "model")
     register = add_verb(
         models,
         "register",
         "load an archive from the model store and run its self-check",
         _register,
-        _one_version,
+        _version_table,
         "model",
     )
     register.add_argument("file", help="name of the archive, such as digits-1.1.mar")
     register.add_argument("--workers", type=int, help="how many; as the gateway's settings say if not given")
-    scale = add_verb(models, "scale", "change a version's number of workers", _scale, _one_version, "model", "version")
+    scale = add_verb(
+        models, "scale", "change a version's number of workers", _scale, _version_table, "model", "version"
+    )
     scale.add_argument("workers", type=int)
     add_verb(models, "unregister", "drain and unload a version without traffic", _unregister, str, "model", "version")
-    add_profile_verb(models)
+    add_profile_verb(models, is_former=True)
 
     traffic = add_group(verbs, "traffic", "show and change how requests are divided among versions")
-    add_verb(
-        traffic, "show", "show the present weights", lambda g, o: g.get(o.model, "traffic"), traffic_table, "model"
-    )
+    add_verb(traffic, "show", "show the present weights", lambda g, o: g.traffic(o.model), traffic_table, "model")
     divide = add_verb(traffic, "set", "set the weights", _set_traffic, traffic_table, "model")
     divide.add_argument("weights", nargs="+", metavar="VERSION=PERCENT", type=_weight)
     divide.add_argument(
@@ -53,18 +67,20 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     divide.add_argument("--sticky-header", help="header with the routing key; unchanged if not given")
     divide.add_argument("--no-sticky", action="store_true", help="deal each request independently")
-    add_verb(traffic, "shadows", "compare the shadows' answers", _shadows, shadows_table, "model")
+    add_verb(
+        traffic, "shadows", "compare the shadows' answers", lambda g, o: g.shadows(o.model), shadows_table, "model"
+    )
     add_verb(
         traffic,
         "rollback",
         "return all traffic to the version that last had 100 %%",
-        lambda g, o: g.change("POST", o.model, "rollback"),
+        lambda g, o: g.rollback(o.model, reason=g.reason),
         traffic_table,
         "model",
     )
 
     labels = add_group(verbs, "labels", "point labels at versions")
-    add_verb(labels, "list", "list a model's labels", lambda g, o: g.get(o.model, "traffic"), traffic_table, "model")
+    add_verb(labels, "list", "list a model's labels", lambda g, o: g.traffic(o.model), traffic_table, "model")
     add_verb(labels, "set", "point a label at a version", _set_label, traffic_table, "model", "label", "version")
     add_verb(labels, "delete", "remove a label", _delete_label, traffic_table, "model", "label")
 
@@ -75,6 +91,8 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     events.add_argument("--limit", type=int, default=20)
     events.add_argument("--before", type=int, help="only events older than this id")
 
+    add_drift_verb(verbs)
+    add_profile_verb(verbs)
     add_tour_verb(verbs)
 
     help_text = "print the admin token that changes need"
@@ -87,14 +105,17 @@ def run(options: argparse.Namespace) -> int:
     try:
         with closing(Gateway(options.url, find_token(options.url), options.reason)) as gateway:
             answer = options.call(gateway, options)
-    except CallFailed as error:
+        text = json.dumps(answer, default=dataclasses.asdict, indent=2) if options.json else options.show(answer)
+        if text:
+            print(text, flush=True)
+    except (CallFailed, TorchgateError) as error:
         print(f"torchgate: {error}", file=sys.stderr)
         return 1
-    try:
-        print(json.dumps(answer, indent=2) if options.json else options.show(answer), flush=True)
     except BrokenPipeError:  # the reader, such as `head`, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return int(options.status)
 
 
 def _weight(text: str) -> tuple[str, float]:
@@ -117,45 +138,47 @@ def _percentages(given: list[tuple[str, float]]) -> dict[str, float]:
     return percentages
 
 
-def _one_version(document: Mapping[str, Any]) -> str:
-    return models_table([{"model": document["model"], "versions": [document]}])
+def _version_table(version: VersionOf) -> str:
+    return versions_table([(version.model, version)])
 
 
-def _register(gateway: Gateway, options: argparse.Namespace) -> Any:
-    body = {"file": options.file, "num_workers": options.workers}
-    return {"model": options.model, **gateway.change("POST", options.model, "versions", body=body)}
+def _register(gateway: Gateway, options: argparse.Namespace) -> VersionOf:
+    found = gateway.register(options.model, options.file, num_workers=options.workers, reason=gateway.reason)
+    return VersionOf(**vars(found), model=options.model)
 
 
-def _scale(gateway: Gateway, options: argparse.Namespace) -> Any:
-    path, body = (options.model, "versions", options.version), {"num_workers": options.workers}
-    return {"model": options.model, **gateway.change("PATCH", *path, body=body)}
+def _scale(gateway: Gateway, options: argparse.Namespace) -> VersionOf:
+    found = gateway.scale(options.model, options.version, options.workers, reason=gateway.reason)
+    return VersionOf(**vars(found), model=options.model)
 
 
-def _unregister(gateway: Gateway, options: argparse.Namespace) -> Any:
-    gateway.change("DELETE", options.model, "versions", options.version)
+def _unregister(gateway: Gateway, options: argparse.Namespace) -> str:
+    gateway.unregister(options.model, options.version, reason=gateway.reason)
     return f"{options.model} {options.version} is unloaded"
 
 
-def _set_traffic(gateway: Gateway, options: argparse.Namespace) -> Any:
-    now, etag = gateway.traffic(options.model)
-    header = None if options.no_sticky else options.sticky_header or now["sticky_header"]
-    body = {"weights": _percentages(options.weights), "sticky_header": header, "shadows": _percentages(options.shadow)}
-    return gateway.change("PUT", options.model, "traffic", body=body, based_on=etag)
+def _set_traffic(gateway: Gateway, options: argparse.Namespace) -> Traffic:
+    now = gateway.traffic(options.model)
+    header = None if options.no_sticky else options.sticky_header or now.sticky_header
+    return gateway.set_traffic(
+        options.model,
+        _percentages(options.weights),
+        shadows=_percentages(options.shadow),
+        sticky_header=header or "",
+        based_on=now,
+        reason=gateway.reason,
+    )
 
 
-def _shadows(gateway: Gateway, options: argparse.Namespace) -> Any:
-    return gateway.get(options.model, "shadows")["shadows"]
+def _set_label(gateway: Gateway, options: argparse.Namespace) -> Traffic:
+    now = gateway.traffic(options.model)
+    return gateway.set_label(options.model, options.label, options.version, based_on=now, reason=gateway.reason)
 
 
-def _set_label(gateway: Gateway, options: argparse.Namespace) -> Any:
-    path, (_, etag) = (options.model, "labels", options.label), gateway.traffic(options.model)
-    return gateway.change("PUT", *path, body={"version": options.version}, based_on=etag)
+def _delete_label(gateway: Gateway, options: argparse.Namespace) -> Traffic:
+    now = gateway.traffic(options.model)
+    return gateway.delete_label(options.model, options.label, based_on=now, reason=gateway.reason)
 
 
-def _delete_label(gateway: Gateway, options: argparse.Namespace) -> Any:
-    path, (_, etag) = (options.model, "labels", options.label), gateway.traffic(options.model)
-    return gateway.change("DELETE", *path, based_on=etag)
-
-
-def _events(gateway: Gateway, options: argparse.Namespace) -> Any:
-    return gateway.get(options.model, "events", limit=options.limit, before=options.before)["events"]
+def _events(gateway: Gateway, options: argparse.Namespace) -> list[Event]:
+    return gateway.events(options.model, limit=options.limit, before=options.before)

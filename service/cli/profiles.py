@@ -1,4 +1,4 @@
-"""The verb `torchgate models profile`."""
+"""The verb `torchgate profile`."""
 
 import argparse
 import base64
@@ -15,9 +15,9 @@ NAMELESS = "forward"
 NOTE = "forward is TorchScript itself and, in optimised forms of a graph, the convolutions"
 
 
-def add_profile_verb(group: Any) -> None:
-    """Add the verb to its group."""
-    help_text = "where a version's time goes, operator by operator"
+def add_profile_verb(group: Any, *, is_former: bool = False) -> None:
+    """Add the verb to its group; a former place of it is not listed."""
+    help_text = None if is_former else "show where a version's time goes, operator by operator"
     profile = add_verb(group, "profile", help_text, _profile, profile_table, "model", "version")
     profile.add_argument("--batches", type=int, help="how many of its next ones")
     profile.add_argument("--wait", type=finite, metavar="SECONDS", help="for traffic, before the self-check's images")
@@ -52,10 +52,14 @@ def profile_table(profile: Mapping[str, Any]) -> str:
 
 
 def _profile(gateway: Gateway, options: argparse.Namespace) -> Any:
-    given = {"num_batches": options.batches, "wait_seconds": options.wait}
-    body = {name: value for name, value in given.items() if value is not None}
-    path = (options.model, "versions", options.version, "profile")
-    profile = gateway.change("POST", *path, body={**body, "trace": options.trace is not None})
+    profile = gateway.profile(
+        options.model,
+        options.version,
+        num_batches=options.batches,
+        wait_seconds=options.wait,
+        trace=options.trace is not None,
+        reason=gateway.reason,
+    )
     if options.trace is not None:
         if profile["trace"] is None:
             raise CallFailed("the trace is larger than may be; ask for fewer batches")

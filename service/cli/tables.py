@@ -1,7 +1,9 @@
-"""Documents of the API as tables for people."""
+"""Answers of the API as tables for people."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from torchgate_client import Event, Model, Rollout, Shadow, Traffic, Version
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -13,33 +15,37 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     )
 
 
-def models_table(models: Iterable[Mapping[str, Any]]) -> str:
-    """Return one line for each version."""
+def models_table(models: Iterable[Model]) -> str:
+    """Return one line for each version of the models."""
+    return versions_table((model.model, version) for model in models for version in model.versions)
+
+
+def versions_table(versions: Iterable[tuple[str, Version]]) -> str:
+    """Return one line for each version, of which the model is told."""
     rows = [
         (
-            model["model"],
-            version["version"],
-            version["state"],
-            f"{version['weight']:g} %",
-            ", ".join(version["labels"]),
-            version["num_workers"],
-            version["contract"].get("precision", ""),
-            _accuracy(version["contract"]),
-            version["reason"],
+            model,
+            version.version,
+            version.state,
+            f"{version.weight:g} %",
+            ", ".join(version.labels),
+            version.num_workers,
+            version.contract.get("precision", ""),
+            _accuracy(version.contract),
+            version.reason,
         )
-        for model in models
-        for version in model["versions"]
+        for model, version in versions
     ]
     head = ("MODEL", "VERSION", "STATE", "TRAFFIC", "LABELS", "WORKERS", "PRECISION", "ACCURACY", "")
     return table(head, rows)
 
 
-def traffic_table(traffic: Mapping[str, Any]) -> str:
+def traffic_table(traffic: Traffic) -> str:
     """Return the weights, the labels and what keys stick to."""
     labels: dict[str, list[str]] = {}
-    for label, version in traffic["labels"].items():
+    for label, version in traffic.labels.items():
         labels.setdefault(version, []).append(label)
-    weights, shadows = traffic["weights"], traffic["shadows"]
+    weights, shadows = traffic.weights, traffic.shadows
     versions = sorted({*weights, *labels, *shadows}, key=lambda each: -weights.get(each, 0))
     rows = [
         (
@@ -50,23 +56,23 @@ def traffic_table(traffic: Mapping[str, Any]) -> str:
         )
         for each in versions
     ]
-    sticky = f"by the header {traffic['sticky_header']}" if traffic["sticky_header"] else "anew for every request"
-    note = f"{traffic['model']}, revision {traffic['revision']}; who shares is decided {sticky}"
+    sticky = f"by the header {traffic.sticky_header}" if traffic.sticky_header else "anew for every request"
+    note = f"{traffic.model}, revision {traffic.revision}; who shares is decided {sticky}"
     return f"{note}\n{table(('VERSION', 'TRAFFIC', 'SHADOW', 'LABELS'), rows)}"
 
 
-def shadows_table(shadows: Iterable[Mapping[str, Any]]) -> str:
+def shadows_table(shadows: Iterable[Shadow]) -> str:
     """Return one line for each pair of versions."""
     rows = [
         (
-            each["shadow"],
-            each["primary"],
-            each["num_requests"],
-            each["num_failed"],
-            each["num_shed"],
-            "" if each["agreement"] is None else f"{each['agreement']:.2%}",
-            f"{each['largest_difference']:.3g}",
-            "" if each["latency_difference_ms"] is None else f"{each['latency_difference_ms']:+.1f} ms",
+            each.shadow,
+            each.primary,
+            each.num_requests,
+            each.num_failed,
+            each.num_shed,
+            "" if each.agreement is None else f"{each.agreement:.2%}",
+            f"{each.largest_difference:.3g}",
+            "" if each.latency_difference_ms is None else f"{each.latency_difference_ms:+.1f} ms",
         )
         for each in shadows
     ]
@@ -74,51 +80,51 @@ def shadows_table(shadows: Iterable[Mapping[str, Any]]) -> str:
     return table(head, rows)
 
 
-def rollout_table(rollout: Mapping[str, Any]) -> str:
+def rollout_table(rollout: Rollout) -> str:
     """Return where a rollout has got to, and what its guards have seen."""
     head = (
-        f"rollout {rollout['id']}: {rollout['version']} instead of {rollout['stable']}, {rollout['state']} at "
-        f"{rollout['percent']:g} %"
+        f"rollout {rollout.id}: {rollout.version} instead of {rollout.stable}, {rollout.state} at {rollout.percent:g} %"
     )
-    if rollout["reason"]:
-        head += f": {rollout['reason']}"
-    if not rollout["guards"]:
+    if rollout.reason:
+        head += f": {rollout.reason}"
+    if not rollout.guards:
         return head
     rows = [
         (
-            guard["name"],
-            f"{guard['num_bad']} of {guard['num_all']}",
-            "" if guard["stable_num_all"] is None else f"{guard['stable_num_bad']} of {guard['stable_num_all']}",
-            f"{guard['evidence']:.3g}",
-            f"{guard['breaks_at']:g}",
+            guard.name,
+            f"{guard.num_bad} of {guard.num_all}",
+            "" if guard.stable_num_all is None else f"{guard.stable_num_bad} of {guard.stable_num_all}",
+            f"{guard.evidence:.3g}",
+            f"{guard.breaks_at:g}",
         )
-        for guard in rollout["guards"]
+        for guard in rollout.guards
     ]
     step = (
-        f"step: {rollout['step_requests']} of {rollout['min_requests']} requests, {rollout['step_seconds']:.0f} of "
-        f"{rollout['min_seconds']:g} s"
+        f"step: {rollout.step_requests} of {rollout.min_requests} requests, {rollout.step_seconds:.0f} of "
+        f"{rollout.min_seconds:g} s"
     )
-    lines = [head] if rollout["ended"] else [head, step]
+    lines = [head] if rollout.ended else [head, step]
     return "\n".join((*lines, table(("GUARD", "BAD", "STABLE", "EVIDENCE", "BREAKS AT"), rows)))
 
 
-def rollouts_table(rollouts: Iterable[Mapping[str, Any]]) -> str:
+def rollouts_table(rollouts: Iterable[Rollout]) -> str:
     """Return one line for each rollout."""
-    names = ("id", "version", "stable", "state", "percent", "started", "reason")
-    rows = [[each[name] for name in names] for each in rollouts]
+    rows = [
+        (each.id, each.version, each.stable, each.state, each.percent, each.started, each.reason) for each in rollouts
+    ]
     return table(("ID", "VERSION", "INSTEAD OF", "STATE", "AT %", "STARTED", "WHY"), rows)
 
 
-def events_table(events: Iterable[Mapping[str, Any]]) -> str:
+def events_table(events: Iterable[Event]) -> str:
     """Return one line for each event, what it changed included."""
     rows = [
         (
-            event["id"],
-            event["time"],
-            event["actor"],
-            f"{event['action']} {event['subject']}".strip(),
-            event["outcome"],
-            "; ".join(part for part in (event["detail"], event["reason"], _differences(event)) if part),
+            event.id,
+            event.time,
+            event.actor,
+            f"{event.action} {event.subject}".strip(),
+            event.outcome,
+            "; ".join(part for part in (event.detail, event.reason, _differences(event)) if part),
         )
         for event in events
     ]
@@ -135,9 +141,9 @@ def _accuracy(contract: Mapping[str, Any]) -> str:
     return "" if accuracy is None else f"{accuracy:.2%}"
 
 
-def _differences(event: Mapping[str, Any]) -> str:
+def _differences(event: Event) -> str:
     """Return each part of the state that an event changed as `name: before -> after`."""
-    before, after = event["before"] or {}, event["after"] or {}
+    before, after = event.before or {}, event.after or {}
     names = [name for name in after if name != "revision" and before.get(name) != after[name]]
     return ", ".join(f"{name}: {_short(before.get(name))} -> {_short(after[name])}" for name in names)
 

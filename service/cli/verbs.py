@@ -46,15 +46,19 @@ def add_group(verbs: Any, name: str, help_text: str, former_name: str | None = N
 def add_verb(
     group: Any,
     name: str,
-    help_text: str,
+    help_text: str | None,
     call: Callable[[Gateway, argparse.Namespace], Any],
     show: Callable[[Any], str],
     *names: str,
 ) -> argparse.ArgumentParser:
-    """Add a verb that takes `names`, calls the gateway with `call`, and prints the answer as `show` returns it."""
-    parser: argparse.ArgumentParser = group.add_parser(name, help=help_text)
+    """Add a verb that takes `names`, calls the gateway with `call`, and prints the answer as `show` returns it.
+
+    One without a help text is not listed.
+    """
+    listed = {} if help_text is None else {"help": help_text}
+    parser: argparse.ArgumentParser = group.add_parser(name, **listed)
     add_common_options(parser)
-    parser.set_defaults(call=call, show=show)
+    parser.set_defaults(call=call, show=show, status=0)
     for each in names:
         parser.add_argument(each)
     return parser

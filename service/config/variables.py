@@ -12,6 +12,7 @@ CONFIG_VARIABLE = "TORCHGATE_CONFIG"  # names the file of settings, so it is non
 OF_OTHERS = frozenset(
     {
         "TORCHGATE_URL",  # the operator's verbs
+        "TORCHGATE_KEY",
         "TORCHGATE_CA_FILE",
         "TORCHGATE_CLIENT_CERT_FILE",
         "TORCHGATE_CLIENT_KEY_FILE",

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import dataclasses
+import gzip
 import io
 import re
 import sys
@@ -19,19 +20,28 @@ from torchgate_client import (
     Answer,
     AsyncClient,
     BadAnswer,
+    ClassProbability,
     Client,
+    Event,
     FailedPrediction,
+    Feedback,
+    Guard,
+    Model,
     Prediction,
     RequestRefused,
+    Rollout,
+    Shadow,
     Timing,
+    Traffic,
     Unavailable,
     Unreachable,
+    Version,
     codes,
 )
 from torchgate_client.images import encoded
 
 from deploy.reference.http_api import openapi
-from tests.fake_backend import make_profile
+from tests.fake_backend import make_profile, make_trace
 from tests.gateway import TOKEN, Rig, running_gateway
 
 pytestmark = pytest.mark.anyio
@@ -125,8 +135,10 @@ async def test_the_whole_api(tmp_path: Path, kind: str, monkeypatch: pytest.Monk
         assert {each.version for each in model.versions} == {"1.0", "1.1"}
         assert await client.shadows("digits") == []
         assert {each["version"] for each in (await client.quality("digits"))["versions"]} == {"1.0", "1.1"}
-        rig.backend.profile = make_profile()
-        assert (await client.profile("digits", "1.1", num_batches=1, wait_seconds=0))["num_batches"] == 1
+        rig.backend.profile = make_profile(trace=make_trace("aten::conv"))
+        profile = await client.profile("digits", "1.1", num_batches=1, wait_seconds=0, trace=True, reason="slow?")
+        assert (profile["num_batches"], gzip.decompress(base64.b64decode(profile["trace"]))[:1]) == (1, b"{")
+        assert (await client.events("digits", limit=1))[0].reason == "slow?"
         events = await client.events("digits", limit=100)
         assert "good" in {each.reason for each in events}
     document = openapi()
@@ -264,3 +276,48 @@ def test_an_array_is_a_picture_in_a_notebook(monkeypatch: pytest.MonkeyPatch) ->
     assert shown.count("not in a format that browsers show") == 2
     monkeypatch.setitem(sys.modules, "PIL", None)  # without Pillow
     assert "<img" not in dataclasses.replace(answer, predictions=[Prediction("a", 1, [])], images=sent)._repr_html_()
+
+
+def test_typed_answers_have_all_that_the_api_says() -> None:
+    schemas = openapi()["components"]["schemas"]
+    for kind, name in (
+        (Model, "ModelInfo"),
+        (Version, "VersionInfo"),
+        (Traffic, "TrafficInfo"),
+        (Shadow, "ShadowInfo"),
+        (Event, "EventInfo"),
+        (Rollout, "RolloutInfo"),
+        (Guard, "GuardInfo"),
+        (Feedback, "FeedbackInfo"),
+        (Prediction, "Prediction"),
+        (ClassProbability, "ClassProbability"),
+    ):
+        assert {each.name for each in dataclasses.fields(kind)} == schemas[name]["properties"].keys(), name
+
+
+@KINDS
+async def test_a_document_that_is_none_of_a_gateway(kind: str) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        rig: Any = type("Place", (), {"url": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"})
+        async with client_of(rig, kind, retries=0) as client:
+            for call in (client.models(), client.traffic("digits"), client.ready(), client.predict(b"class:1")):
+                with pytest.raises(BadAnswer):
+                    await call
+
+
+@KINDS
+async def test_credentials_of_any_alphabet_and_urls_that_are_none(tmp_path: Path, kind: str) -> None:
+    async with running_gateway(tmp_path) as rig, client_of(rig, kind, token="wr\u00f6ng-horse") as client:
+        with pytest.raises(codes.CredentialsWrong):
+            await client.rollback("digits")
+    for options in ({"token": "two\nlines"}, {"key": "two\nlines"}):
+        with pytest.raises(ValueError, match="line break"):
+            Client("http://127.0.0.1:9", **options)  # type: ignore[arg-type] # mypy takes any key for `timeout`
+    with pytest.raises(ValueError, match=r"no URL of a gateway.*http://127\.0\.0\.1:8000"):
+        Client("http://127.0.0.1:port")

@@ -135,7 +135,7 @@ async def test_the_guides_examples_work_as_pasted(tmp_path: Path) -> None:
 async def test_a_profile_is_a_table_and_a_file(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, VERSIONS[:1], admin_token=TOKEN) as rig:
         rig.backend.profile = make_profile(trace=make_trace("aten::conv"))
-        ask = ("models", "profile", "digits", "1.0", "--batches", "2", "--wait", "0")
+        ask = ("profile", "digits", "1.0", "--batches", "2", "--wait", "0")
         path = tmp_path / "trace.json.gz"
         printed = (await torchgate(rig, *ask, "--trace", str(path), "--reason", "slow?")).splitlines()
         assert printed[0].startswith("digits 1.0 on cpu: 2 batches with 2 images, 2 of them the self-check's")
@@ -143,7 +143,7 @@ async def test_a_profile_is_a_table_and_a_file(tmp_path: Path) -> None:
         assert printed[5].split() == ["aten::conv", "2", "6.000", "ms", "75.0%"]
         assert len(json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]) == 2
         assert "slow?" in await torchgate(rig, "events", "digits", "--limit", "1")
-        assert (await documents(rig, *ask))["num_batches"] == 2
+        assert (await documents(rig, "models", *ask))["num_batches"] == 2  # where it was before
         nowhere = await torchgate(rig, *ask, "--trace", str(tmp_path / "no" / "folder"), status=1)
         assert "cannot be written" in nowhere
 
@@ -151,12 +151,14 @@ async def test_a_profile_is_a_table_and_a_file(tmp_path: Path) -> None:
 async def test_the_split_is_based_on_the_state_that_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the command's calls somebody else changes the sticky header."""
     revisions = iter(range(1, 9))
+    sent: dict[str, Any] = {}
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "PUT":
-            return httpx.Response(200, json={"if_match": request.headers["If-Match"], **json.loads(request.content)})
+            sent.update({"if_match": request.headers["If-Match"], **json.loads(request.content)})
         revision = next(revisions)
-        return httpx.Response(200, json={"sticky_header": f"x-{revision}"}, headers={"ETag": f'"{revision}"'})
+        traffic = {"model": "digits", "revision": revision, "weights": {}, "sticky_header": f"x-{revision}"}
+        return httpx.Response(200, json={**traffic, "shadows": {}, "labels": {}})
 
     gateway = Gateway("http://gateway", None, "")
     monkeypatch.setattr(
@@ -165,5 +167,51 @@ async def test_the_split_is_based_on_the_state_that_was_read(monkeypatch: pytest
     parser = argparse.ArgumentParser()
     add_verbs(parser.add_subparsers())
     options = parser.parse_args(["traffic", "set", "digits", "1.0=100"])
-    sent = options.call(gateway, options)
+    options.call(gateway, options)
     assert (sent["sticky_header"], sent["if_match"]) == ("x-1", '"1"')
+
+
+async def test_programs_get_the_documents_of_the_api(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, VERSIONS, admin_token=TOKEN, model_store_policy="all") as rig:
+        await rig.until_every_version_is_ready()
+        await torchgate(rig, "traffic", "set", "digits", "1.0=100", "--shadow", "1.1=50", "--no-sticky")
+        await torchgate(rig, "rollouts", "start", "digits", "1.1", "--steps", "5,100", "--min-seconds", "3600")
+        await rig.predict(b"class:1")
+        model = (await rig.client.get("/models/digits")).json()
+        for arguments, path, name in (
+            (("models", "list"), "", "models"),
+            (("traffic", "show", "digits"), "/digits/traffic", None),
+            (("traffic", "shadows", "digits"), "/digits/shadows", "shadows"),
+            (("labels", "list", "digits"), "/digits/traffic", None),
+            (("rollouts", "list", "digits"), "/digits/rollouts", "rollouts"),
+            (("events", "digits"), "/digits/events?limit=20", "events"),
+        ):
+            document = (await rig.client.get(f"/models{path}")).json()
+            found = await documents(rig, *arguments)
+            assert found == (document if name is None else document[name]), arguments
+        assert await documents(rig, "models", "show", "digits") == [model]
+        shown = await documents(rig, "rollouts", "show", "digits")
+        assert shown.keys() == (await rig.client.get("/models/digits/rollouts/1")).json().keys()
+        assert (await documents(rig, "drift", "digits")).keys() == {"model", "versions"}
+        scaled = await documents(rig, "models", "scale", "digits", "1.0", "2")
+        assert scaled == {**model["versions"][0], "model": "digits", "num_workers": 2}
+        assert await documents(rig, "token") == TOKEN
+
+
+async def test_what_is_no_gateway_is_one_line() -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        rig: Any = type("Place", (), {"url": url})
+        for arguments in (("models", "list"), ("traffic", "show", "digits"), ("drift", "digits")):
+            told = await torchgate(rig, *arguments, status=1)
+            assert (told.count("\n"), "this is no torchgate" in told) == (1, True), told
+        told = await torchgate(rig, "models", "list", "--url", "http://127.0.0.1:port", status=1)
+        assert (told.count("\n"), "is no URL of a gateway" in told) == (1, True), told
+        told = await torchgate(rig, "models", "list", status=1, TORCHGATE_ADMIN_TOKEN="two\nlines")
+        assert "the admin token holds a line break" in told

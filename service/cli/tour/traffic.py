@@ -3,7 +3,8 @@
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from torchgate_client import TorchgateError
 
 from service.cli.gateway import CallFailed, Gateway
 
@@ -58,11 +59,10 @@ class Traffic:
         example = self.examples[self.num_sent % len(self.examples)]
         self.num_sent += 1
         try:
-            answer: dict[str, Any] = self.gateway.predict(example.image, self.model)
-            version = answer["version"]
-            is_wrong = answer["predictions"][0].get("label") != example.label
-            self.num_answers[version] = self.num_answers.get(version, 0) + 1
-            self.num_wrong[version] = self.num_wrong.get(version, 0) + is_wrong
-            self.gateway.give_feedback(answer["id"], example.label)
-        except CallFailed:  # a gateway that is gone is noticed by who looks at the rollout
+            answer = self.gateway.caller.predict(example.image, model=self.model)
+            self.num_answers[answer.version] = self.num_answers.get(answer.version, 0) + 1
+            is_wrong = answer.label != example.label
+            self.num_wrong[answer.version] = self.num_wrong.get(answer.version, 0) + is_wrong
+            self.gateway.feedback(answer, example.label)
+        except TorchgateError:  # a gateway that is gone is noticed by who looks at the rollout
             self.num_failed += 1

@@ -6,12 +6,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
+from torchgate_client import Event, Rollout, TorchgateError, Version, codes
 
 from service.cli.gateway import CallFailed, Gateway
 from service.cli.tables import printable
@@ -29,7 +30,7 @@ MOST_SECONDS = 100.0  # of traffic, so at most 1,000 requests
 LOOK_SECONDS = 1.0
 NUM_EVENTS = 20
 # Its steps outlast the tour: the faulty version never has more than 5 % of the traffic.
-ROLLOUT = {"version": VERSION, "steps": [5, 25, 100], "min_requests": 100, "min_seconds": 120, "shadow_percent": 5}
+ROLLOUT: dict[str, Any] = {"steps": [5, 25, 100], "min_requests": 100, "min_seconds": 120, "shadow_percent": 5}
 
 
 def add_tour_verb(verbs: Any) -> None:
@@ -56,7 +57,7 @@ def _tour(gateway: Gateway, options: argparse.Namespace) -> Any:
 
 def _guided(gateway: Gateway, options: argparse.Namespace, tell: Callable[[str], None]) -> Any:
     examples = read_examples(options.samples)
-    model = gateway.predict(examples[0].image)["model"]
+    model = gateway.caller.predict(examples[0].image).model
     release = FaultyRelease(options.model_store, model)
     if options.clean_up:
         _clean_up(gateway, model, release)
@@ -66,25 +67,25 @@ def _guided(gateway: Gateway, options: argparse.Namespace, tell: Callable[[str],
             "another tour is running, or was killed. If none is running: torchgate tour --clean-up, then start again"
         )
     stable = _stable(gateway, model)
-    original = release.original(stable["version"], stable["sha256"])
+    original = release.original(stable.version, stable.sha256)
     right = [each for each in examples if _is_right(gateway, model, each)]
-    tell(f"{options.url} serves {model} {stable['version']}: {len(right)} of {len(examples)} sample images are right.")
+    tell(f"{options.url} serves {model} {stable.version}: {len(right)} of {len(examples)} sample images are right.")
     if len(right) * 2 <= len(examples):
         raise CallFailed(f"name images of the classes of {model} with --samples, as digit-7.png is named")
     tell(f"Open {options.url}/ to watch the tour live on the status page.")
     traffic = Traffic(gateway, model, right, PER_SECOND)
     try:
-        tell(f"1. Make {VERSION}: a copy of {stable['version']} whose class names have moved on by one.")
+        tell(f"1. Make {VERSION}: a copy of {stable.version} whose class names have moved on by one.")
         release.put(original)
-        gateway.change("POST", model, "versions", body={"file": release.file, "num_workers": 1})
+        gateway.register(model, release.file, num_workers=1, reason=gateway.reason)
         tell("   It is loaded. Its self-check passed: the probabilities are right, but their names are wrong.")
-        rollout = gateway.change("POST", model, "rollouts", body=ROLLOUT)
-        tell(f"2. Start rollout {rollout['id']}: {VERSION} gets {rollout['percent']:g} % of the traffic.")
+        rollout = gateway.start_rollout(model, VERSION, reason=gateway.reason, **ROLLOUT)
+        tell(f"2. Start rollout {rollout.id}: {VERSION} gets {rollout.percent:g} % of the traffic.")
         tell(f"3. Send {PER_SECOND:g} requests a second with feedback, for at most {MOST_SECONDS:g} s.")
         rollout = _watched(gateway, traffic, rollout, tell)
         event = _event(gateway, model, rollout)
-        tell(f"4. Rolled back at {rollout['ended']} after {traffic.num_sent} requests, by event {event['id']}:")
-        tell(f"   {event['detail'] or rollout['reason']}")
+        tell(f"4. Rolled back at {rollout.ended} after {traffic.num_sent} requests, by event {event.id}:")
+        tell(f"   {event.detail or rollout.reason}")
     finally:
         _ignore()
         _clean_up(gateway, model, release)
@@ -93,7 +94,7 @@ def _guided(gateway: Gateway, options: argparse.Namespace, tell: Callable[[str],
 
 
 def _require_near(options: argparse.Namespace) -> None:
-    if not options.is_url_given and httpx.URL(options.url).host not in LOOPBACK:
+    if not options.is_url_given and urlsplit(options.url).hostname not in LOOPBACK:
         raise CallFailed(
             f"{URL_VARIABLE}={options.url} is another machine, and the tour gives wrong answers to 5 % of its callers. "
             f"If nobody relies on that gateway, pass --url {options.url}"
@@ -110,55 +111,53 @@ def _teller(stream: Any) -> Callable[[str], None]:
     return tell
 
 
-def _stable(gateway: Gateway, model: str) -> Mapping[str, Any]:
+def _stable(gateway: Gateway, model: str) -> Version:
     """Return the version that has all of the traffic; raises CallFailed if none has."""
-    for version in gateway.get(model)["versions"]:
-        if version["weight"] == 100 and version["state"] == "ready":
-            found: Mapping[str, Any] = version
-            return found
+    for version in gateway.model(model).versions:
+        if version.weight == 100 and version.state == "ready":
+            return version
     raise CallFailed(f"no ready version of {model} has all the traffic. See: torchgate traffic show {model}")
 
 
 def _is_right(gateway: Gateway, model: str, example: Example) -> bool:
-    return bool(gateway.predict(example.image, model)["predictions"][0].get("label") == example.label)
+    return gateway.caller.predict(example.image, model=model).label == example.label
 
 
-def _watched(gateway: Gateway, traffic: Traffic, rollout: Any, tell: Callable[[str], None]) -> Any:
+def _watched(gateway: Gateway, traffic: Traffic, rollout: Rollout, tell: Callable[[str], None]) -> Rollout:
     """Return the rollout once it is rolled back; raises CallFailed if it is not."""
-    started, number = time.monotonic(), str(rollout["id"])
+    started = time.monotonic()
     while time.monotonic() - started < MOST_SECONDS:
         traffic.send(LOOK_SECONDS)
-        rollout = gateway.get(traffic.model, "rollouts", number)
-        if rollout["state"] not in {"running", "paused"}:
+        rollout = gateway.rollout(traffic.model, rollout.id)
+        if rollout.state not in {"running", "paused"}:
             break
         tell(_progress(round(time.monotonic() - started), traffic, rollout))
-    if rollout["state"] == "rolled_back":
+    if rollout.state == "rolled_back":
         return rollout
     raise CallFailed(
-        f"rollout {number} is {rollout['state']} after {traffic.num_sent} requests, of which {traffic.num_failed} "
+        f"rollout {rollout.id} is {rollout.state} after {traffic.num_sent} requests, of which {traffic.num_failed} "
         f"failed and {VERSION} answered {traffic.num_answers.get(VERSION, 0)}. Check that the gateway asks for no "
         "API keys, has its state's database and is not overloaded: see its log and its status page"
     )
 
 
-def _progress(seconds: int, traffic: Traffic, rollout: Any) -> str:
+def _progress(seconds: int, traffic: Traffic, rollout: Rollout) -> str:
     """Return one line: the time, the requests, the faulty version's share and answers, the guards' evidence."""
-    guards = ", ".join(f"{each['name']} {each['evidence']:.3g}" for each in rollout["guards"])
+    guards = ", ".join(f"{each.name} {each.evidence:.3g}" for each in rollout.guards)
     failed = f", {traffic.num_failed} failed" if traffic.num_failed else ""
     return (
-        f"   {seconds:3} s: {traffic.num_sent} requests{failed}; {VERSION} at {rollout['percent']:g} %: "
+        f"   {seconds:3} s: {traffic.num_sent} requests{failed}; {VERSION} at {rollout.percent:g} %: "
         f"{traffic.num_wrong.get(VERSION, 0)} of {traffic.num_answers.get(VERSION, 0)} wrong, "
-        f"{rollout['step_requests']} judged; evidence: {guards or 'none yet'}"
+        f"{rollout.step_requests} judged; evidence: {guards or 'none yet'}"
     )
 
 
-def _event(gateway: Gateway, model: str, rollout: Mapping[str, Any]) -> Any:
+def _event(gateway: Gateway, model: str, rollout: Rollout) -> Event:
     """Return the event of the rollback; raises CallFailed if the log lacks it."""
-    events, number = gateway.get(model, "events", limit=NUM_EVENTS)["events"], str(rollout["id"])
-    for event in events:
-        if (event["action"], event["subject"]) == ("roll_back", number):
+    for event in gateway.events(model, limit=NUM_EVENTS):
+        if (event.action, event.subject) == ("roll_back", str(rollout.id)):
             return event
-    raise CallFailed(f"rollout {number} was rolled back, but no event says so. See: torchgate events {model}")
+    raise CallFailed(f"rollout {rollout.id} was rolled back, but no event says so. See: torchgate events {model}")
 
 
 @contextmanager
@@ -189,7 +188,7 @@ def _clean_up(gateway: Gateway, model: str, release: FaultyRelease) -> None:
     for step in (_abort, _unload, lambda *_: release.remove()):
         try:
             step(gateway, model)
-        except CallFailed as error:
+        except (CallFailed, TorchgateError) as error:
             faults.append(str(error))
     if faults:
         told = "; ".join(faults)
@@ -197,17 +196,14 @@ def _clean_up(gateway: Gateway, model: str, release: FaultyRelease) -> None:
 
 
 def _abort(gateway: Gateway, model: str) -> None:
-    for rollout in gateway.get(model, "rollouts")["rollouts"]:
-        if rollout["version"] == VERSION and rollout["state"] in {"running", "paused"}:
-            gateway.change("POST", model, "rollouts", str(rollout["id"]), "abort")
+    for rollout in gateway.rollouts(model):
+        if rollout.version == VERSION and rollout.state in {"running", "paused"}:
+            gateway.abort_rollout(model, rollout.id, reason=gateway.reason)
 
 
 def _unload(gateway: Gateway, model: str) -> None:
-    try:
-        gateway.change("DELETE", model, "versions", VERSION)
-    except CallFailed as error:
-        if not str(error).startswith("version_not_found"):
-            raise
+    with suppress(codes.VersionNotFound):
+        gateway.unregister(model, VERSION, reason=gateway.reason)
 
 
 def _ending(answer: Mapping[str, Any]) -> str:
