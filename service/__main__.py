@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 from pydantic import SecretStr
 
-from service.cli.commands import add_verbs, run
+from service.cli.commands import INTERRUPTED, add_verbs, run
 from service.cli.completion import add_completion_verb, completion_script
 from service.cli.settings import given_flags, refusal, setting_flags, settings_text
 from service.cli.state import add_state_verbs
@@ -34,10 +34,10 @@ def command_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="torchgate", description="A gateway for image classifiers on TorchServe.")
     parser.add_argument("--version", action="version", version=f"torchgate {version('torchgate')}")
     add_common_options(parser)
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     # No abbreviations: --admin-token would be one of --admin-token-file.
     add = partial(verbs.add_parser, parents=[setting_flags()], allow_abbrev=False)
-    usage = "torchgate {} [-h] [--config FILE] [--SETTING VALUE ...] {}"
+    usage = "torchgate {} [-h] [--SETTING VALUE ...] {}"
     serving = add(
         "serve", usage=usage.format("serve", "[--take-over] [STORE]"), help="run the gateway until SIGTERM or Ctrl-C"
     )
@@ -139,6 +139,8 @@ def serve(settings: Settings, entrance: Entrance) -> None:
     app = create_app(settings, lifecycle=lifecycle, certificates=certificates, log_stream=log_stream)
     try:
         run_server(app, settings, entrance, lifecycle, certificates.context, Supervisor(os.environ))
+    except KeyboardInterrupt:  # raised again by uvicorn once the gateway has drained: it is no fault
+        sys.exit(INTERRUPTED)
     finally:
         log_stream.flush()
 

@@ -88,7 +88,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
     help_text = "list changes and refusals with actor, time and reason"
     events = add_verb(verbs, "events", help_text, _events, events_table, "model")
-    events.add_argument("--limit", type=int, default=20)
+    events.add_argument("--limit", type=int, default=20, help="how many; 20 if not given")
     events.add_argument("--before", type=int, help="only events older than this id")
 
     add_drift_verb(verbs)

@@ -26,7 +26,7 @@ CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 CPU_INFO = Path("/proc/cpuinfo")
 # The kernel's names of what int8 and fp32 gain from, the best first.
 CAPABILITIES = {
-    "amx_int8": "AMX",
+    "amx_int8": "AVX-512 with VNNI and AMX",
     "avx512_vnni": "AVX-512 with VNNI",
     "avx512f": "AVX-512 without VNNI",
     "avx_vnni": "AVX2 with VNNI",

@@ -186,7 +186,7 @@ async def test_programs_get_the_documents_of_the_api(tmp_path: Path) -> None:
             (("rollouts", "list", "digits"), "/digits/rollouts", "rollouts"),
             (("events", "digits"), "/digits/events?limit=20", "events"),
         ):
-            document = (await rig.client.get(f"/models{path}")).json()
+            document = (await rig.client.get(f"/models{path}", headers={"Authorization": f"Bearer {TOKEN}"})).json()
             found = await documents(rig, *arguments)
             assert found == (document if name is None else document[name]), arguments
         assert await documents(rig, "models", "show", "digits") == [model]

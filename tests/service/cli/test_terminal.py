@@ -30,6 +30,7 @@ def paths(parser: argparse.ArgumentParser, path: Words = ()) -> Iterator[tuple[W
 
 
 PARSERS = dict(paths(command_parser()))
+FORMER = {"rollout": "rollouts"}
 GROUPS = {path for path in PARSERS if any(len(other) > len(path) and other[: len(path)] == path for other in PARSERS)}
 VERBS = PARSERS.keys() - GROUPS
 
@@ -42,9 +43,10 @@ def test_the_help_of_each_verb_fits_a_terminal(first: Words) -> None:
     with ThreadPoolExecutor(2) as pool:
         answers = pool.map(lambda path: shown_by(*path, "--help"), asked)
     for path, (status, shown) in zip(asked, answers, strict=True):
-        assert (status, shown.split(" [")[0].split("\n")[0].strip()) == (0, " ".join(("usage: torchgate", *path))), (
-            shown
-        )
+        assert (status, shown.split(" [")[0].split("\n")[0].strip()) == (
+            0,
+            " ".join(("usage: torchgate", FORMER.get(path[0], path[0]) if path else "", *path[1:])).strip(),
+        ), shown
         wide = [line for line in shown.splitlines() if len(line) > COLUMNS]
         assert wide == [], path
         options = [each.option_strings[-1] for each in PARSERS[path]._actions if each.option_strings]
@@ -94,7 +96,6 @@ ROWS: dict[Words, tuple[list[str], int, str]] = {
     ("state", "rotate-key"): ([], 0, ""),
 }
 SHOWN_ELSEWHERE = {("serve",), ("train",)}  # below, and in the training's own tests
-FORMER = {"rollout": "rollouts"}
 
 
 async def test_every_verb_shows_what_it_is_for(tmp_path: Path) -> None:
@@ -104,6 +105,8 @@ async def test_every_verb_shows_what_it_is_for(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, VERSIONS, model_store_policy="all", admin_token=TOKEN) as rig:
         await rig.until_every_version_is_ready()
         rig.backend.profile = make_profile()
+        first = {"weights": {"1.0": 100}}
+        await rig.client.put("/models/digits/traffic", json=first, headers={"If-Match": "*"})
         env = {"TORCHGATE_URL": rig.url, "TORCHGATE_ADMIN_TOKEN": TOKEN, "TORCHGATE_PORT": "0"}
         env |= {"TORCHGATE_MODEL_STORE": ".", "TORCHGATE_DATABASE_URL": f"sqlite:///{tmp_path}/its-own.db"}
         for path, (arguments, status, expected) in ROWS.items():
