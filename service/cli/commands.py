@@ -9,10 +9,10 @@ from contextlib import closing
 
 from torchgate_client import Event, TorchgateError, Traffic, Version
 
-from service.cli.drift import add_drift_verb
 from service.cli.gateway import CallFailed, Gateway
 from service.cli.predict import add_predict_verb
-from service.cli.profiles import add_profile_verb
+from service.cli.reports.drift import add_drift_verb
+from service.cli.reports.profile import add_profile_verb
 from service.cli.rollouts import add_rollout_verbs
 from service.cli.tables import events_table, models_table, shadows_table, traffic_table, versions_table
 from service.cli.token import find_token, shown_token

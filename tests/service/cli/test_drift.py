@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.cli.drift import drift_text
+from service.cli.reports.drift import drift_text
 
 
 def quality(**changes: Any) -> dict[str, Any]:

@@ -86,13 +86,13 @@ ROWS: dict[Words, tuple[list[str], int, str]] = {
     ("rollouts", "abort"): (["digits"], 0, r"aborted"),
     ("rollouts", "promote"): (["digits"], 1, r"torchgate: \w+: "),
     ("events",): (["digits"], 0, r"rollout"),
-    ("tour",): (["--samples", "."], 1, r"holds no image named as digit-7\.png is"),
+    ("tour",): (["--samples", "nowhere"], 1, r"the images in nowhere cannot be read"),
     ("token",): ([], 0, TOKEN),
     ("settings",): ([], 0, r"TORCHGATE_PORT=0  \(environment"),
     ("check",): ([], 0, r"ok +port +127\.0\.0\.1"),
     ("completion",): (["bash"], 0, r"complete -.*torchgate"),
     ("state", "backup"): (["state.backup"], 0, ""),
-    ("state", "restore"): (["state.backup"], 0, ""),
+    ("state", "restore"): (["state.backup"], 1, r"torchgate: .*gateway"),
     ("state", "rotate-key"): ([], 0, ""),
 }
 SHOWN_ELSEWHERE = {("serve",), ("train",)}  # below, and in the training's own tests
@@ -108,7 +108,7 @@ async def test_every_verb_shows_what_it_is_for(tmp_path: Path) -> None:
         first = {"weights": {"1.0": 100}}
         await rig.client.put("/models/digits/traffic", json=first, headers={"If-Match": "*"})
         env = {"TORCHGATE_URL": rig.url, "TORCHGATE_ADMIN_TOKEN": TOKEN, "TORCHGATE_PORT": "0"}
-        env |= {"TORCHGATE_MODEL_STORE": ".", "TORCHGATE_DATABASE_URL": f"sqlite:///{tmp_path}/its-own.db"}
+        env |= {"TORCHGATE_MODEL_STORE": ".", "TORCHGATE_DATABASE_URL": f"sqlite:///{tmp_path}/store/torchgate.db"}
         for path, (arguments, status, expected) in ROWS.items():
             found = await asyncio.to_thread(shown_by, *path, *arguments, folder=tmp_path, env=env)
             assert (found[0], bool(re.search(expected, found[1]))) == (status, True), (path, found[1])
