@@ -4,9 +4,11 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any, NoReturn
 
 from pydantic import SecretStr
 
@@ -61,10 +63,43 @@ def command_parser() -> argparse.ArgumentParser:
         each.add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help="print a document for programs"
         )
+    # All that follows is training's, --help included: no argument here begins with what would make it an option.
+    training = verbs.add_parser(
+        "train",
+        add_help=False,
+        prefix_chars="\0",
+        help="train a model and put it into the model store, or run one stage",
+    )
+    training.add_argument(
+        "arguments",
+        action=BecomeTraining,
+        nargs=argparse.REMAINDER,
+        metavar="[STAGE] [OPTIONS]",
+        help="a stage of training and its options; without a stage, the whole pipeline",
+    )
     add_verbs(verbs)
     add_state_verbs(verbs)
     add_completion_verb(verbs)
     return parser
+
+
+class BecomeTraining(argparse.Action):
+    """Replaces this process by training, a program of its own; without a stage by its pipeline."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        """Do so as soon as the arguments are known; end with status 2 where training is not installed."""
+        if find_spec("training") is None:
+            sys.exit(_complain("training is not installed here: pip install 'torchgate[training]'"))
+        arguments = list(values or ())
+        if not arguments or (arguments[0].startswith("-") and arguments[0] not in {"-h", "--help"}):
+            arguments.insert(0, "pipeline")
+        os.execv(sys.executable, [sys.executable, "-m", "training", *arguments])  # noqa: S606 - no shell, on purpose
 
 
 def main() -> None:

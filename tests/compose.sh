@@ -53,7 +53,7 @@ eventually() { # eventually SECONDS WHAT COMMAND...: try until it succeeds
 docker compose build
 
 make --silent sbom >/dev/null
-for has in gateway:pkg:pypi/fastapi@ gateway:pkg:deb/debian/openssl torchserve:pkg:pypi/torch@ trainer:pkg:pypi/tyro@; do
+for has in gateway:pkg:pypi/fastapi@ gateway:pkg:deb/debian/openssl torchserve:pkg:pypi/torch@ trainer:pkg:pypi/tqdm@; do
     grep -qF "\"purl\": \"${has#*:}" "build/sbom/${has%%:*}.cdx.json" || failed "each image has its SBOM: no $has"
 done
 passed 'each image has its SBOM'

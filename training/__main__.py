@@ -14,8 +14,16 @@ def main() -> int:
     # program wants the cores too, and threads that sleep at most a fifth where none does.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     keep_freed_memory()
-    from training.commands.cli import dispatch  # noqa: PLC0415
-
+    try:
+        from training.commands.cli import dispatch  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("training"):
+            raise
+        print(
+            f"error: training needs {error.name}, which is not installed: pip install 'torchgate[training]'",
+            file=sys.stderr,
+        )
+        return 2
     try:
         dispatch(sys.argv[1:], os.environ)
     except TrainingError as error:

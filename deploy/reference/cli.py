@@ -17,7 +17,7 @@ the API's answer for programs; `--reason` goes into the event log. These options
 `torchgate predict` sends the API key in `TORCHGATE_KEY`, if you set one. `source <(torchgate completion bash)` lets \
 bash complete verbs, options and files; see [completion](#torchgate-completion) for other shells.
 
-`.venv/bin/python -m training STAGE --help` explains the stages of training. `make help` lists the verbs for \
+[Training](training.md) lists the stages of `torchgate train`. `make help` lists the verbs for \
 developers."""
 COMMON = {"help", "url", "json", "reason"}
 

@@ -13,6 +13,7 @@ from deploy.reference.errors import errors_page
 from deploy.reference.http_api import http_api_page
 from deploy.reference.metrics import metrics_page
 from deploy.reference.settings import settings_page
+from deploy.reference.training import training_page
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,6 +22,7 @@ def texts() -> dict[str, str]:
     """Return the path and the text of every file."""
     return {
         "docs/reference/cli.md": cli_page(),
+        "docs/reference/training.md": training_page(),
         "docs/reference/settings.md": settings_page(),
         "docs/reference/http-api.md": http_api_page(),
         "docs/reference/errors.md": errors_page(),

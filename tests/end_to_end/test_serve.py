@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import psutil
 
+from deploy.next_steps import SAMPLES
 from tests import images
 from tests.end_to_end.test_images import bars
 from tests.odd_archive import make_odd_store
@@ -87,6 +88,13 @@ def until_ready(url: str, log: Path, status: int = 200) -> None:
         time.sleep(0.1)
 
 
+def until_said(text: str, log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+
+
 def answered(url: str, log: Path) -> int:
     try:
         return httpx.get(f"{url}/readyz", timeout=10, trust_env=False).status_code
@@ -122,12 +130,19 @@ def assert_registration_is_the_gateways_alone(java: psutil.Process) -> None:
 
 
 def test_with_workers_there_is_no_java(trained: Trained) -> None:
+    (port,) = free_ports(1)
     with (
         tempfile.TemporaryDirectory(prefix="s-") as scratch,
-        make_serve(trained, Path(scratch), BACKEND="workers", JAVA_HOME="/nowhere") as (process, log),
+        make_serve(trained, Path(scratch), BACKEND="workers", JAVA_HOME="/nowhere", TORCHGATE_PORT=str(port)) as (
+            process,
+            log,
+        ),
     ):
         url = url_in(log)
         until_ready(url, log)
+        until_said(f"curl --data-binary @path/to/image.png http://localhost:{port}/predict", log)
+        until_said(f"Status page: http://localhost:{port}\n", log)
+        assert all((ROOT / sample).is_file() for sample in SAMPLES.values())
         answer = httpx.post(f"{url}/predict", content=images.encode(bars(True), "PNG"), timeout=30, trust_env=False)
         assert answer.json()["predictions"][0]["label"] == "horizontal"
         everyone = family(process)

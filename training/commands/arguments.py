@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-import tyro
-
 from training.artifacts import Run, read_json
+from training.commands.flags import MISSING, parse_flags
 from training.errors import RunError, SettingError
 from training.options.config import Config, config_from
 from training.options.presets import build_config
@@ -19,14 +18,8 @@ Options = TypeVar("Options")
 
 
 def parse(verb: str, default: Options, args: Sequence[str]) -> Options:
-    """Return the options that the arguments make of the defaults; tyro prints what is wrong and exits with 2."""
-    return tyro.cli(
-        type(default),
-        default=default,
-        args=args,
-        prog=f"python -m training {verb}",
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
-    )
+    """Return the options that the arguments make of the defaults; what is wrong is printed, and ends this with 2."""
+    return parse_flags(f"python -m training {verb}", default, args)
 
 
 def peek(args: Sequence[str], option: str) -> str | None:
@@ -47,10 +40,10 @@ def preset(args: Sequence[str]) -> Config:
 
 
 def run_folder(args: Sequence[str]) -> Path:
-    """Return --run's folder; tyro's mark of what is missing where there is none. Raises RunError if it is no folder."""
+    """Return --run's folder; MISSING where there is none. Raises RunError if it is no folder."""
     folder = peek(args, "--run")
     if folder is None:
-        return tyro.MISSING  # type: ignore[no-any-return]
+        return MISSING  # type: ignore[no-any-return]
     if not Path(folder).is_dir():
         raise RunError(f"--run: {folder} is not a folder; `python -m training prepare` makes one")
     return Path(folder)
@@ -59,7 +52,7 @@ def run_folder(args: Sequence[str]) -> Path:
 def recorded(args: Sequence[str]) -> Config:
     """Return the config that the run was prepared with; without --run that of the preset digits, for the help."""
     folder = run_folder(args)
-    if folder is tyro.MISSING:
+    if folder is MISSING:
         return build_config("digits", None)
     return config_from(read_json(Run(folder).config, written_by="prepare"))
 

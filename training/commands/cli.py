@@ -28,7 +28,10 @@ VERBS: dict[str, Callable[[Sequence[str], ArchiveConfig], None]] = {
 
 REMOVED_KEY = "TORCHGATE_MANIFEST_KEY_FILE"  # of the HMAC that signed manifests before
 
-USAGE = """usage: python -m training STAGE [options]
+USAGE = """usage: torchgate train [STAGE] [options]
+       python -m training STAGE [options]
+
+Both do the same. `torchgate train` without a STAGE runs the pipeline.
 
 stages, in their order:
   prepare       decode images into the arrays of a new run
@@ -48,7 +51,7 @@ stages, in their order:
   sweep         search the options of training for the best validation accuracy
   compare       runs side by side: options, figures, learning curves
 
-python -m training STAGE --help explains the options of a stage."""
+torchgate train STAGE --help explains the options of a stage."""
 
 
 def dispatch(args: Sequence[str], environment: Mapping[str, str]) -> None:

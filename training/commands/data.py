@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import tyro
-
 from training.artifacts import Run
 from training.commands.arguments import parse, recorded, run_folder
+from training.commands.flags import MISSING
 from training.data.shards.pack import pack
 from training.options.config import ArchiveConfig
 from training.options.execution import ExecutionOptions
@@ -16,7 +15,7 @@ from training.profiling.bench_loader import bench_loader
 
 def run_pack(args: Sequence[str], _: ArchiveConfig) -> None:
     """Pack images into shards."""
-    options = parse("pack", PackOptions(tyro.MISSING, tyro.MISSING), args)
+    options = parse("pack", PackOptions(MISSING, MISSING), args)
     pack(options.data, options.shards, images_per_shard=options.images_per_shard, broken=options.broken)
 
 

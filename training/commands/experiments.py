@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import tyro
-
 from training.artifacts import Run, Sweep, Variant
 from training.commands.arguments import new_folder, parse, peek, preset
+from training.commands.flags import MISSING
 from training.data.sources.open_source import is_streamed
 from training.errors import SettingError
 from training.evaluation.evaluate import evaluate, is_evaluated
@@ -23,7 +22,7 @@ def run_sweep(args: Sequence[str], _: ArchiveConfig) -> None:
     # Optuna is of use to this verb alone.
     from training.sweep.sweep import sweep  # noqa: PLC0415
 
-    options = parse("sweep", SweepOptions(tyro.MISSING, (), preset(args)), args)
+    options = parse("sweep", SweepOptions(MISSING, (), preset(args)), args)
     is_stream = is_streamed(options.config.data.data)
     check_train(options.config.train, options.execution.torch_device(), is_stream=is_stream)
     sweep(options)

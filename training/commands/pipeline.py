@@ -30,6 +30,7 @@ from training.options.verbs import (
 )
 from training.profiling.profile import profile
 from training.tracking.record import refresh
+from training.tracking.time_left import time_left
 from training.tracking.tracker import draw_validation, register_export, tracked
 
 
@@ -106,7 +107,7 @@ def run_pipeline(args: Sequence[str], archives: ArchiveConfig) -> None:
     print(f"1/6 prepare {config.data.data}", flush=True)
     run = _prepare(options.runs, config)
     print(f"2/6 train {config.train.architecture}", flush=True)
-    with tracked(run, config, options.track) as follower:
+    with tracked(run, config, options.track, time_left(config.train.epochs)) as follower:
         train(run, config.train, options.execution, follower=follower)
     print("3/6 evaluate", flush=True)
     evaluate(run)
@@ -139,7 +140,8 @@ def _quantize(run: Run, config: Config, track: TrackingOptions, *, resume: bool 
         draw_validation(run.qat.validation_confusion_matrix, run, load_qat(run))
 
     if config.quantize.qat:
-        with tracked(run.qat, config, track, resumed=resume, draw=draw) as follower:
+        also = time_left(config.quantize.num_qat_epochs())
+        with tracked(run.qat, config, track, also, resumed=resume, draw=draw) as follower:
             quantize(run, config.quantize, follower, resume=resume)
     else:
         quantize(run, config.quantize)

@@ -18,6 +18,7 @@ from training.options.parallel import check_training
 from training.options.verbs import TrainOptions
 from training.parallel.build import running
 from training.parallel.world import choose_backend, started
+from training.tracking.time_left import time_left
 from training.tracking.tracker import tracked
 
 
@@ -47,6 +48,6 @@ def _train(config: Config, options: TrainOptions) -> None:
     resume = options.resume or options.parallel.strategy == "elastic"
     with running(options.parallel, options.execution.torch_device()) as strategy:
         config = replace(config, train=options.train)
-        following = tracked(run, config, options.track, resumed=resume)
+        following = tracked(run, config, options.track, time_left(options.train.epochs), resumed=resume)
         with following if strategy.world.is_main else nullcontext(NoTrackers()) as follower:
             train(run, options.train, options.execution, resume=resume, strategy=strategy, follower=follower)

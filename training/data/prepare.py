@@ -1,7 +1,6 @@
 """The verb that turns images of any kind into arrays of one shape."""
 
 import numpy as np
-from tqdm import tqdm
 
 from training.artifacts import SPLITS, Run, Split, write_json
 from training.data.broken import report_broken
@@ -14,6 +13,7 @@ from training.data.split import stratified_split
 from training.data.statistics import channel_statistics, count_values
 from training.errors import DataError
 from training.options.config import DataConfig
+from training.progress import progress
 
 
 def prepare(run: Run, config: DataConfig) -> None:
@@ -66,7 +66,7 @@ def _write_images(
     """Leave these images as an array; return those that are broken, each with the reason."""
     broken: dict[int, str] = {}
     images = new_images(run.images(name), len(indices), shape)
-    for row, index in enumerate(tqdm(indices, desc=f"decode {name}", unit="image", disable=None, leave=False)):
+    for row, index in enumerate(progress(indices, f"decode {name}", "images")):
         try:
             images[row] = shape.pixels(source.load(index))
         except DataError as error:

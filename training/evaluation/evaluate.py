@@ -22,6 +22,7 @@ from training.evaluation.metrics import (
 )
 from training.evaluation.plots import plot_confusion_matrix, plot_learning_curves, plot_reliability
 from training.models.weights import load_graph, weights_sha256
+from training.progress import progress
 
 Model = Callable[[Tensor], Tensor]
 """Uint8 [N, C, H, W] -> float32 probabilities [N, num_classes]."""
@@ -80,8 +81,9 @@ class Evaluation:
 
 def predict(model: Model, images: Tensor, batch_size: int = BATCH_SIZE) -> NDArray[np.float32]:
     """Return the probabilities, float32 [N, num_classes], of uint8 [N, C, H, W], asked for in batches of that size."""
+    starts = range(0, len(images), batch_size)
     with torch.inference_mode():
-        batches = [model(images[start : start + batch_size]) for start in range(0, len(images), batch_size)]
+        batches = [model(images[start : start + batch_size]) for start in progress(starts, "measure", "batches")]
     answers: NDArray[np.float32] = torch.cat(batches).numpy()
     return answers
 

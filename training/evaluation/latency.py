@@ -11,6 +11,7 @@ from torch import Tensor
 
 from training.evaluation.evaluate import Model
 from training.evaluation.threads import one_thread
+from training.progress import progress
 
 Name = TypeVar("Name", bound=str)
 
@@ -36,7 +37,7 @@ def measure_latency(
     """Return each model's latency on batches of uint8 images [N, C, H, W], of each size in turn."""
     latencies: dict[Name, list[Latency]] = {name: [] for name in models}
     with one_thread(), torch.inference_mode():
-        for size in batch_sizes:
+        for size in progress(batch_sizes, "measure latency", "batch sizes"):
             # A small split is repeated up to the size: time does not depend on what the pixels show.
             batch = images[torch.arange(size) % len(images)]
             warm = [_milliseconds(model, batch) for _ in range(NUM_WARM_UP_CALLS) for model in models.values()]

@@ -10,11 +10,13 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from training.evaluation.evaluate import Model
 from training.evaluation.latency import measure_latency
 from training.export.graph_file import PACKAGE, load_compiled
 from training.handler_code import handler_module
+from training.progress import progress
 
 GraphForm = Literal["portable", "frozen", "frozen-channels-last", "optimized", "optimized-channels-last", "fused"]
 FORMS: tuple[GraphForm, ...] = get_args(GraphForm)
@@ -67,18 +69,18 @@ def find_fastest(graph: Path, images: Tensor, tolerance: float = TOLERANCE) -> O
     with torch.inference_mode():
         batch = images[:7]
         expected = models["portable"](batch)
-        for form in others:
+        for form in progress(others, "make forms", "forms"):
             try:
                 model = apply_form(load_compiled(graph), form)
                 # The second call runs other code than the first.
                 difference = max(float((model(batch) - expected).abs().max()) for _ in range(2))
             except (RuntimeError, AttributeError) as error:  # the latter: torch was built without the compiler
-                print(f"{graph.parent.name}: no form {form}: {str(error).strip().splitlines()[-1]}")
+                tqdm.write(f"{graph.parent.name}: no form {form}: {str(error).strip().splitlines()[-1]}")
                 continue
             if difference <= tolerance:
                 models[form] = model
             else:
-                print(f"{graph.parent.name}: no form {form}, it is off by {difference:.3g}")
+                tqdm.write(f"{graph.parent.name}: no form {form}, it is off by {difference:.3g}")
     latencies = measure_latency(models, images, BATCH_SIZES, SECONDS_PER_BATCH_SIZE)
     medians: dict[GraphForm, list[float]] = {
         form: [round(each.median_ms, 4) for each in measured] for form, measured in latencies.items()

@@ -26,6 +26,7 @@ from training.lock import held
 from training.models.serving_graph import ServingGraph
 from training.models.weights import load_graph
 from training.options.config import QuantizeConfig, config_from
+from training.progress import progress
 
 QUANTIZED: tuple[Variant, ...] = ("int8-dynamic", "int8-static")
 # The scales of activations hardly move after the first hundred; all of them cost a resnet18 at 224 a few seconds.
@@ -54,7 +55,7 @@ def to_int8_static(graph: ServingGraph, images: Tensor) -> ServingGraph:
 
     def calibrated(part: nn.Module) -> nn.Module:
         observed = prepare_fx(part, layers, (graph.normalize(images[:1]),))
-        for batch in torch.split(images, CALIBRATION_BATCH_SIZE):
+        for batch in progress(torch.split(images, CALIBRATION_BATCH_SIZE), "calibrate", "batches"):
             observed(graph.normalize(batch))
         return with_plain_scales(convert_fx(observed))
 

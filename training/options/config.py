@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
-
-import tyro
+from typing import Any, Literal, get_args
 
 from training.artifacts import Variant
 from training.errors import SettingError
@@ -111,7 +109,7 @@ class LoaderConfig:
 class TrainConfig:
     """How the weights are found."""
 
-    architecture: Annotated[Architecture, tyro.conf.arg(name="model")]
+    architecture: Architecture = field(metadata={"flag": "--model"})
     """resnet20, 32 and 56 are made for small images, resnet18, 34 and 50 for large ones; resnet20-early-exit stops when
     it is sure (small images; --compile script or mixed)."""
     epochs: int

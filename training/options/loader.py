@@ -1,10 +1,7 @@
 """The options of the verbs pack and bench-loader; a docstring is what `--help` says."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from training.errors import SettingError
 from training.options.config import Architecture, Broken, LoaderConfig
@@ -34,7 +31,7 @@ class BenchLoaderOptions:
 
     run: Path
     """Folder of the run."""
-    architecture: Annotated[Architecture, tyro.conf.arg(name="model")]
+    architecture: Architecture = field(metadata={"flag": "--model"})
     """resnet20, 32 and 56 are made for small images, resnet18, 34 and 50 for large ones."""
     batch_size: int
     """Images per step."""

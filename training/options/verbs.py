@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
+from typing import Literal
 
 from training.artifacts import Variant
 from training.errors import SettingError
@@ -156,7 +154,7 @@ class SweepOptions:
 
     sweep: Path
     """Folder of the sweep: its study, its data and the run of each trial."""
-    space: Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+    space: tuple[str, ...] = field(metadata={"repeated": True})
     """One option of training to search; give it again for each. NAME=LOW:HIGH takes numbers between the two,
     NAME=log:LOW:HIGH the same by their logarithm, NAME=VALUE,VALUE,... one of these."""
     config: Config
@@ -181,7 +179,7 @@ class SweepOptions:
 class CompareOptions:
     """Put runs side by side: how their options differ, what they reached, how they learnt."""
 
-    run: tyro.conf.Positional[tuple[Path, ...]]
+    run: tuple[Path, ...] = field(metadata={"flag": "RUN"})
     """Folders of runs, two or more."""
     runs: Path = Path("runs")
     """Folder in which the comparison gets its own."""
