@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.test_main import torchgate
 from tests.torchserve_process import ROOT
 from training.commands.cli import VERBS
+
+
+def torchgate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "service", *arguments]
+    # To load torch takes a busy machine a while.
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 def test_help_lists_the_stages() -> None:
@@ -51,7 +56,7 @@ def test_without_the_extra_it_names_what_to_install(tmp_path: Path, missing: str
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 2, done.stderr
