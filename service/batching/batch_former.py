@@ -149,7 +149,7 @@ class BatchFormer:
         worthwhile = MIN_COST_RATIO * (model.fixed_seconds + PREFETCH_SECONDS) / model.per_item_seconds
         if num_waiting > worthwhile and (num_callers := self._num_beside_greedy()):
             # Others come next, however much one caller has: they must not wait for long batches that are all its own.
-            share = math.ceil(num_callers / num_workers)  # of one turn of each
+            share = math.ceil(num_callers / num_workers)  # of one turn of each of them
             return min(limit, max(math.ceil(worthwhile), share), self._limits.max_batch_size)
         if num_waiting > limit:  # in a long queue, longer batches hurt less than the throughput that short ones cost
             limit = max(limit, model.max_items(SHARE_OF_WAIT * model.seconds(num_waiting) / num_workers))

@@ -60,12 +60,15 @@ class ItemQueue:
         return sum([len(lane.items) for lane in self._normal.lanes]) + self._low.num_before(request)
 
     def num_beside_greedy(self) -> int:
-        """Return how many callers wait if one has far more here than the others who called of late; otherwise 0."""
+        """Return how many callers wait beside one that has far more here than the others who called of late.
+
+        1 if it waits alone; 0 if there is no such caller.
+        """
         if len(self._normal.by_caller) + len(self._low.by_caller) > MOST_COMPARED:
             return 0
         lengths = [len(lane.items) for turns in (self._low, self._normal) for lane in turns.lanes if lane.items]
         is_dominated = max(lengths, default=0) * self.num_callers > DOMINANCE * self.num_usual
-        return len(lengths) if is_dominated and self.num_callers > 1 else 0
+        return max(len(lengths) - 1, 1) if is_dominated and self.num_callers > 1 else 0
 
     def push(self, items: Sequence[Item], num_bytes: int) -> None:
         """Insert the items of one request, `num_bytes` in total, at their place; they stay together."""

@@ -20,7 +20,7 @@ from tests.odd_archive import make_odd_store
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 # A batch takes this long, asleep: the machine's own speed does not decide what comes out.
-FIXED_SECONDS, ITEM_SECONDS = 0.005, 0.02
+FIXED_SECONDS, ITEM_SECONDS = 0.0025, 0.01
 AT_LOAD = f"""
 def answer(row, index, context, whole=self.answer):
     started, answered = time.monotonic(), whole(row, index, context)
@@ -36,7 +36,7 @@ OPTIONS = {"TORCHGATE_BACKEND": "workers", "TORCHGATE_LATENCY_OBJECTIVE_MS": "25
 SECONDS = 60.0
 NUM_SLICES = 2  # of that time, in turns without and with the greedy client: a machine may have slow minutes
 NUM_CLIENTS = 10
-RATE = 5.0  # requests of one image a second, of each
+RATE = 10.0  # requests of one image a second, of each: 600 answers are enough for a p99
 GREED = 50
 IMAGES_AT_ONCE = 5  # of the greedy client, in one request
 LEAST_RATIO, MOST_P99_RATIO = 0.95, 1.5
@@ -118,11 +118,11 @@ def _address(number: int, by: str) -> str:
     return "127.0.0.1" if by == "key" else f"127.0.0.{number + 2}"
 
 
-def run(everybody: list[Client], seconds: float) -> None:
-    """Have all clients send for so long, each at the same times whoever else sends."""
+def run(everybody: list[Client], seconds: float, number: int) -> None:
+    """Have all clients send for so long, each at times that depend on the slice's number, whoever else sends."""
 
     async def send() -> None:
-        await asyncio.gather(*(each.send(seconds, seed) for seed, each in enumerate(everybody)))
+        await asyncio.gather(*(each.send(seconds, 100 * number + index) for index, each in enumerate(everybody)))
 
     asyncio.run(send())
 
@@ -133,11 +133,11 @@ def test_one_greedy_client_leaves_the_others_what_they_had(tmp_path: Path, by: s
     keys = {"TORCHGATE_API_KEYS": ",".join(KEYS)} if by == "key" else {}
     with GatewayProcess(TORCHGATE_MODEL_STORE=str(store), **OPTIONS, **keys) as gateway:
         gateway.until_every_version_is_ready()
-        run(clients(gateway.url, by), 5)  # the batcher learns what a batch costs
+        run(clients(gateway.url, by), 5, NUM_SLICES)  # the batcher learns what a batch costs
         before, after, greedy = clients(gateway.url, by), clients(gateway.url, by), greedy_client(gateway.url, by)
-        for _ in range(NUM_SLICES):
-            run(before, SECONDS / NUM_SLICES)
-            run([*after, greedy], SECONDS / NUM_SLICES)
+        for number in range(NUM_SLICES):
+            run(before, SECONDS / NUM_SLICES, number)
+            run([*after, greedy], SECONDS / NUM_SLICES, number)
     print(f"\nby {by}: answers in {SECONDS:g} s and p99 in ms, without the greedy client and with it")
     ratios = []
     for number, (alone, beside) in enumerate(zip(before, after, strict=True)):

@@ -123,6 +123,17 @@ def test_a_queue_is_dominated_while_one_caller_has_far_more_than_others_who_call
     assert not queue.num_beside_greedy(), "that was long ago"
 
 
+def test_who_waits_beside_a_greedy_caller_is_counted_without_it() -> None:
+    queue = ItemQueue(ROOMY)
+    greedy, others = Caller("greedy"), [Caller(f"light-{number}") for number in range(3)]
+    push(queue, 40, 1.0, caller=greedy)
+    for number, caller in enumerate(others, start=1):
+        push(queue, 1, 1.0, caller=caller)
+        assert queue.num_beside_greedy() == number
+    assert [queue.pop().request.caller for _ in others] == others
+    assert queue.num_beside_greedy() == 1, "it waits alone, and the others may call again"
+
+
 def test_what_is_dropped_costs_no_turn() -> None:
     queue = ItemQueue(ROOMY)
     one, other = Caller("one"), Caller("other")
