@@ -16,6 +16,8 @@ TORCHGATE_BACKEND ?= grpc
 serve: export TORCHGATE_BACKEND := $(TORCHGATE_BACKEND)
 serve: export TORCHGATE_WITH_TORCHSERVE := $(if $(filter workers,$(TORCHGATE_BACKEND)),false,true)
 READY := $(VENV)/.ready
+# What serving and training need, without the tools of those who work on torchgate.
+RUNNABLE := $(VENV)/.runnable
 # Which part of the benchmark: default, quick (does it work?) or full (the whole matrix).
 BENCH ?= default
 # Clients of `make tune`'s closed loop.
@@ -33,10 +35,19 @@ help: ## list the verbs
 
 setup: $(READY) ## the virtual environment .venv with everything, by the versions and hashes of deploy/locked
 
-$(READY): pyproject.toml client/pyproject.toml constraints.txt deploy/locked/all.txt
+$(READY): $(RUNNABLE) deploy/locked/all.txt
+	$(INSTALL_LOCKED) deploy/locked/all.txt
+	@touch $@
+
+# uv installs in a fifth of pip's time. Where it cannot, such as with an index that only pip.conf names, pip does it.
+INSTALL_LOCKED = @install_locked() { VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --require-hashes -r "$$1" || \
+	$(PIP_INSTALL) --no-deps --require-hashes -r "$$1"; }; set -x; install_locked
+
+$(RUNNABLE): pyproject.toml client/pyproject.toml constraints.txt deploy/locked/setup.txt deploy/locked/serve.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torchgate needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --no-deps --require-hashes -r deploy/locked/all.txt
+	$(PIP_INSTALL) --no-deps --require-hashes -r deploy/locked/setup.txt
+	$(INSTALL_LOCKED) deploy/locked/serve.txt
 	@# torch has no hash: which file it is depends on the index. All else that it needs is there by now.
 	@index=; if [ -n "$(TORCH_INDEX_URL)" ] && timeout 3 $(PYTHON) -c \
 	  'import sys, urllib.request; urllib.request.urlopen(sys.argv[1] + "/torch/", timeout=3).close()' "$(TORCH_INDEX_URL)" 2>/dev/null; \
@@ -55,7 +66,7 @@ sbom: ## build/sbom/IMAGE.cdx.json, a CycloneDX SBOM of each image that `docker 
 	    /usr/share/doc/torchgate/sbom.cdx.json >"build/sbom/$$image.part"; \
 	  mv "build/sbom/$$image.part" "build/sbom/$$image.cdx.json"; echo "build/sbom/$$image.cdx.json"; done
 
-serve: setup ## everything: train if model_store/ is empty, then TorchServe and the gateway, until Ctrl-C; BACKEND=workers: the gateway alone
+serve: $(RUNNABLE) ## everything: train if model_store/ is empty, then TorchServe and the gateway, until Ctrl-C; BACKEND=workers: the gateway alone
 	@mkdir -p "$(TORCHGATE_MODEL_STORE)" 2>/dev/null || :  # check says why, if it could not be made
 	@$(BIN)/torchgate check
 	@if [ ! -f "$(TORCHGATE_MODEL_STORE)/manifest.json" ]; then $(MAKE) train-and-archive; fi
@@ -66,7 +77,7 @@ serve: setup ## everything: train if model_store/ is empty, then TorchServe and 
 	$(BIN)/python deploy/tuned_settings.py "$(TORCHGATE_MODEL_STORE)/tuned.env" $(BIN)/python deploy/supervise.py -c deploy/supervisord.conf && \
 	if [ -e "$$run/failed" ]; then exit 1; fi
 
-train-and-archive: setup ## data, training, evaluation, quantization, export, archives: runs/ and model_store/
+train-and-archive: $(RUNNABLE) ## data, training, evaluation, quantization, export, archives: runs/ and model_store/
 	$(BIN)/python -m training pipeline
 
 $(PEERS)/.ready: $(READY) benchmarks/requirements.txt constraints.txt

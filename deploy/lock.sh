@@ -14,8 +14,9 @@ lock() { # lock NAME: what standard input asks for
         --output-file "deploy/locked/$1.txt" -
 }
 
-for part in build base postgres prediction-log tracing torchserve training; do
+for part in build base postgres prediction-log setup tracing torchserve training; do
     wanted "$part" | lock "$part"
 done
 { wanted torchserve && wanted training; } | sort | uniq -d | lock shared
-wanted base training torchserve dev | lock all
+wanted base setup training torchserve | lock serve
+wanted base dev setup training torchserve | lock all

@@ -19,10 +19,11 @@ ROOT = Path(__file__).parents[1]
 LOCKED = ROOT / "deploy" / "locked"
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 ASKED = parts()
-LOCKED_PARTS = ("base", "build", "postgres", "prediction-log", "tracing", "torchserve", "training")
+LOCKED_PARTS = ("base", "build", "postgres", "prediction-log", "setup", "tracing", "torchserve", "training")
 PARTS: dict[str, set[str]] = {part: ASKED[part] for part in LOCKED_PARTS}
 PARTS["shared"] = PARTS["torchserve"] & PARTS["training"]
-PARTS["all"] = PARTS["base"] | PARTS["training"] | PARTS["torchserve"] | ASKED["dev"]
+PARTS["serve"] = PARTS["base"] | PARTS["setup"] | PARTS["training"] | PARTS["torchserve"]
+PARTS["all"] = PARTS["serve"] | ASKED["dev"]
 # No hash fits torch's files on both indexes; cuda.in has what only one of them asks for.
 NOT_LOCKED = {"torch", *(LOCKED / "cuda.in").read_text().splitlines()[1:]}
 
@@ -85,6 +86,12 @@ def test_the_client_is_installed_from_here_and_never_looked_up() -> None:
     # The two places that install torchgate: neither lets pip look for what is missing.
     assert "--no-deps --no-build-isolation -e . -e client" in (ROOT / "Makefile").read_text()
     assert re.search(r"pip wheel .*--no-deps .* /build /build/client\n", (ROOT / "Dockerfile").read_text())
+
+
+def test_who_serves_installs_no_tools_of_developers() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"^serve: \$\(RUNNABLE\) ", makefile, re.MULTILINE)
+    assert not {"ruff", "mypy", "pytest", "selenium"} & pins((LOCKED / "serve.txt").read_text()).keys()
 
 
 def test_every_constraint_is_locked() -> None:
