@@ -103,8 +103,11 @@ RUN python /opt/sbom.py torchgate-trainer
 COPY handlers/*.py handlers/
 COPY training training
 USER torchgate
+# Runs go to ./runs: the volume.
+WORKDIR /
+ENV PYTHONPATH=/app
 VOLUME ["/model_store", "/runs"]
 # Python, as the first process of a container, ignores SIGTERM; SIGINT it answers by cleaning up.
 STOPSIGNAL SIGINT
 ENTRYPOINT ["python", "-m", "training"]
-CMD ["pipeline", "--runs", "/runs"]
+CMD ["pipeline"]

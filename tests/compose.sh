@@ -187,6 +187,18 @@ eventually 60 '/readyz answers 200 after a second up' ready
 filled() { [ "$(state trainer Status) $(state trainer ExitCode)" = 'exited 0' ]; }
 eventually 10 'the trainer had nothing to do' filled
 
+# Your own images: a mounted folder, one command.
+mkdir -p own/zero own/one
+for number in 1 2 3 4 5; do
+    cp samples/digit-0.png "own/zero/$number.png"
+    cp samples/digit-1.png "own/one/$number.png"
+done
+docker compose run --rm -v "$PWD/own:/data/own:ro" trainer pipeline --preset synthetic --data /data/own --epochs 1
+docker compose restart gateway
+own() { get --data-binary @samples/digit-0.png -H 'Content-Type: image/png' "$url/predict?model=own" >"$tree/own.json"; }
+served() { own && grep -qE '"label":"(zero|one)"' "$tree/own.json"; }
+eventually 120 'a model of your own images is served' served
+
 docker compose down -v --timeout 40
 for kind in 'container ls --all' 'network ls' 'volume ls'; do
     # shellcheck disable=SC2086 # it is a command of several words
