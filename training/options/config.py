@@ -24,7 +24,7 @@ MOST_IMAGES = 1024  # that a handler takes at once
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What is learnt from, and the form it is brought into."""
+    """The images to train on, and the shape that they are brought to."""
 
     data: str
     """digits or synthetic (both are built in), or a folder, known by what it holds: one folder of images per class;
@@ -57,7 +57,7 @@ class AugmentConfig:
     scaling: float = 0.0
     """Largest change of size: 0.1 gives 0.9 to 1.1."""
     flip: bool = False
-    """Mirror every other image, left to right."""
+    """Mirror about half of the images, left to right."""
 
     def __post_init__(self) -> None:
         for name in ("rotation_degrees", "shear_degrees", "translation"):
@@ -115,15 +115,17 @@ class TrainConfig:
     epochs: int
     """Passes over the training images."""
     seed: int = 0
-    """Of the weights, the order of images and their augmentation; the split of the data does not depend on it."""
+    """Seed of the weights, the order of images and their augmentation; the split of the data does not depend on it."""
     batch_size: int = 64
     """Images per batch."""
     learning_rate: float = 0.1
-    """Its largest value: it rises to it first, then falls as --schedule says."""
+    """Largest learning rate. The rate first rises to it, then falls as --schedule says."""
     schedule: Schedule = "cosine"
-    """How it falls: along half a cosine, by one factor per epoch, or as one cycle with the momentum the other way."""
+    """How the learning rate falls: along half a cosine, by one factor per epoch, or in one cycle, in which the momentum
+    moves the opposite way."""
     gamma: float | None = None
-    """With the exponential schedule: its factor per epoch; by default a hundredth is left at the end."""
+    """With the exponential schedule: its factor per epoch. By default, the learning rate ends at a hundredth of its
+    largest value."""
     warmup: float = 0.15
     """Fraction of all steps during which the learning rate rises."""
     momentum: float = 0.9
@@ -137,7 +139,7 @@ class TrainConfig:
     clip_norm: float | None = None
     """Largest 2-norm of all gradients together; a step with a larger one is scaled down to it."""
     ema_decay: float | None = None
-    """Validate and keep an exponential moving average of the weights; each step leaves this part of it, e.g. 0.99."""
+    """Validate and keep an exponential moving average of the weights, with this decay per step, such as 0.99."""
     patience: int | None = None
     """Stop after so many epochs in a row that were no better than the best one."""
     precision: Precision = "fp32"
@@ -177,13 +179,13 @@ class QuantizeConfig:
     """Which int8 variants are made, beside those that need no training."""
 
     qat: bool = False
-    """Also make the variant int8-qat: trained on from the weights, by the same batches, with the rounding to int8 in
-    every pass."""
+    """Also make the variant int8-qat: train the finished weights further, on the same batches, with rounding to int8 in
+    every forward pass."""
     qat_epochs: int | None = None
     """With --qat: passes over the training images, by default 3; in the last third, ranges and batch statistics stand
     still."""
     qat_learning_rate: float | None = None
-    """With --qat: its largest value, by default 0.005; it rises for a moment, then falls along a cosine to zero."""
+    """With --qat: largest learning rate, by default 0.005. The rate rises briefly, then falls along a cosine to 0."""
 
     def __post_init__(self) -> None:
         for name in ("qat_epochs", "qat_learning_rate"):
@@ -206,13 +208,13 @@ class ExportConfig:
     """How the graphs are made."""
 
     compile: Compile = "trace"
-    """trace records one run of the model, script compiles its code, mixed does the one inside the other: what has
-    neither loops nor branches is traced, what is around it is scripted."""
+    """trace records one run of the model, script compiles its code. mixed traces the parts without loops and branches,
+    and scripts the code around them."""
     aoti: bool = False
-    """Make one more version, aoti: torch.export's graph as a library of machine code. It takes a C++ compiler here and
-    none where it is served, by a processor of this kind or a better one."""
+    """Make one more version, aoti: torch.export's graph as a library of machine code. This needs a C++ compiler here,
+    but none where the version is served. The processor there must be of this kind or a better one."""
     onnx: bool = False
-    """Also leave the fp32 graph as ONNX in the run, held against ONNX Runtime (extra onnx)."""
+    """Also leave the fp32 graph as ONNX in the run, checked with ONNX Runtime (extra onnx)."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,7 @@ class Config:
     preset: PresetName
     """The defaults of all other options."""
     name: str
-    """Of the model, in the model store and in requests."""
+    """Name of the model, in the model store and in requests."""
     data: DataConfig
     train: TrainConfig
     quantize: QuantizeConfig = field(default_factory=QuantizeConfig)
@@ -244,7 +246,8 @@ class ArchiveConfig:
     handler: Path = Path(__file__).resolve().parents[2] / "handlers" / "image_classifier.py"
     """TorchServe handler that is put into the archives, with the modules that it imports from its own folder."""
     max_image_pixels: int | None = None
-    """Largest image that is decoded when served; 25 million if not given. It scales what each format may cost."""
+    """Largest image that is decoded when served; 25 million pixels if not given. Costly formats may have
+    only a fraction of it."""
     image_formats: tuple[str, ...] = ()
     """Formats that are decoded when served, such as PNG JPEG; all that the handler knows if not given."""
 
@@ -258,7 +261,7 @@ class ProfileConfig:
     archive: Path | None = None
     """A .mar file."""
     variant: Variant | None = None
-    """Of the run; fp32 if not given."""
+    """Variant of the run; fp32 if not given."""
     batch_sizes: tuple[int, ...] = (1, 8, 32)
     """Images per batch."""
     num_batches: int = 20

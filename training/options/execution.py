@@ -10,21 +10,21 @@ from training.options.config import Precision, TrainConfig
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """How one call of training runs; its results should not depend on it beyond the rounding of other kernels."""
+    """How one call of training runs. Results should not depend on it, apart from the rounding of other kernels."""
 
     device: str = "cpu"
     """cpu, cuda, or cuda:N for one GPU of several."""
     torch_compile: bool = False
     """Compile the network with torch.compile before training; needs a C++ compiler, on a GPU also Triton."""
     detect_anomaly: bool = False
-    """Look at every operator of every step for numbers that are none, and name the line of code: slow, to find bugs.
-    Of fp16, once its gradients are scaled by so little that it is no overflow."""
+    """Check every operator of every step for NaN, and name the line of code: slow, to find bugs. With fp16, the check
+    begins when the scale of gradients is so small that an overflow cannot be the cause."""
     profile_steps: int = 0
     """Profile so many steps, from the fourth on: leaves a trace and a table of operators in the run."""
     checkpoint_steps: int | None = None
     """Also leave a checkpoint after every so many steps; there is always one after each epoch."""
     keep_checkpoints: int = 2
-    """The newest that stay."""
+    """How many of the newest checkpoints stay."""
 
     def __post_init__(self) -> None:
         limits = (("keep_checkpoints", 1), ("profile_steps", 0), ("checkpoint_steps", 1))

@@ -12,7 +12,7 @@ class PackOptions:
     """Pack images into tar shards (KEY.png, KEY.cls), which `--data SHARDS` then streams, split already."""
 
     data: str
-    """digits, synthetic, or a folder of images in any layout that prepare knows, but shards."""
+    """digits, synthetic, or a folder of images in any layout that prepare knows, except shards."""
     shards: Path
     """Folder that gets the shards; it must not be there yet."""
     images_per_shard: int = 1000
@@ -39,7 +39,7 @@ class BenchLoaderOptions:
     device: str = "cpu"
     """cpu, cuda, or cuda:N for one GPU of several; precision and layout are the run's."""
     seconds: float = 5.0
-    """For which each of the three measurements runs, once it has warmed up."""
+    """Duration of each of the three measurements, after its warm-up."""
     report: Path | None = None
     """File that gets the figures as JSON."""
 

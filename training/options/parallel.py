@@ -46,8 +46,8 @@ class ParallelOptions:
     """How many to start, on each node; by default one for each GPU, 2 on the CPU (hybrid: 2 for each stage). Under
     torchrun, which starts them, leave it out."""
     backend: Backend = "auto"
-    """Of torch.distributed; auto is nccl on GPUs, gloo on the CPU. mpi takes a torch that was built with it, and
-    mpirun to start."""
+    """Backend of torch.distributed; auto is nccl on GPUs, gloo on the CPU. mpi needs a torch that was built with it,
+    and a start by mpirun."""
     stages: int | None = None
     """With hybrid: parts that the network is split into; by default 2."""
     micro_batches: int | None = None

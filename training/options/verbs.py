@@ -24,7 +24,7 @@ Tool = Literal["tensorboard", "mlflow"]
 
 @dataclass(frozen=True)
 class TrackingOptions:
-    """Where the epochs of a training can be followed and found again, besides its record.json."""
+    """Where to follow the epochs of a training, besides its record.json."""
 
     tracking: tuple[Tool, ...] = ("tensorboard",)
     """tensorboard, mlflow or both; without a value, none."""
@@ -43,7 +43,7 @@ class PrepareOptions:
     preset: PresetName
     """The defaults of all other options, those of the later stages included."""
     name: str
-    """Of the model, in the model store and in requests."""
+    """Name of the model, in the model store and in requests."""
     data: DataConfig
     runs: Path = Path("runs")
     """Folder in which the run gets its own."""
@@ -100,7 +100,7 @@ class ExportOptions:
     """Make the TorchScript graphs of all variants, check them, compare them. Defaults are the run's own."""
 
     run: Path
-    """Folder of the run."""
+    """Folder of the run, unless --sweep names a sweep."""
     export: ExportConfig
     sweep: Path | None = None
     """Instead of --run, the folder of a sweep: its best run is evaluated, quantized and exported."""
@@ -113,9 +113,9 @@ class GraphOptions:
     run: Path
     """Folder of an exported run."""
     variant: Variant = "fp32"
-    """One of TorchScript: aoti has no graph that could be shown."""
+    """A TorchScript variant; aoti has no graph to show."""
     batch_size: int = 8
-    """Images that are run: how a graph is fused is decided by what it has seen."""
+    """Images per batch; torch fuses the graph for the batches that it has seen."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_size <= MOST_IMAGES:
@@ -129,7 +129,7 @@ class ArchiveOptions:
     run: Path
     """Folder of the run."""
     name: str
-    """Of the model, in the model store and in requests."""
+    """Name of the model, in the model store and in requests."""
     archive: ArchiveConfig
 
 
@@ -156,14 +156,14 @@ class SweepOptions:
     """Folder of the sweep: its study, its data and the run of each trial."""
     space: tuple[str, ...] = field(metadata={"repeated": True})
     """One option of training to search; give it again for each. NAME=LOW:HIGH takes numbers between the two,
-    NAME=log:LOW:HIGH the same by their logarithm, NAME=VALUE,VALUE,... one of these."""
+    NAME=log:LOW:HIGH the same on a logarithmic scale, NAME=VALUE,VALUE,... one of these."""
     config: Config
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     track: TrackingOptions = field(default_factory=TrackingOptions)
     num_trials: int = 20
     """Trials of the sweep in all, those of earlier calls included."""
     num_startup_trials: int = 5
-    """Trials that are drawn at random and never pruned, before later ones are judged by them."""
+    """First trials, drawn at random and never pruned; later trials are judged by them."""
     num_startup_epochs: int = 1
     """Epochs that every trial may take before it can be pruned."""
 
