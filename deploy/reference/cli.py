@@ -9,15 +9,15 @@ from service.config.settings import Settings
 
 INTRODUCTION = """\
 `torchgate` runs the gateway and asks a running one. `--url` (or `TORCHGATE_URL`) says which gateway; `--json` prints \
-the API's answer for programs; `--reason` goes into the event log. These options may stand before or after the verb.
+the API's answer for programs; `--reason` goes into the event log. These options may stand before or after the command.
 
 `serve`, `check` and `settings` take each [setting](settings.md) as a flag, and `--help` lists them by group. \
 `torchgate settings --json` prints the settings as a document for programs, and `torchgate check --json` what it found.
 
 `torchgate predict` sends the API key in `TORCHGATE_KEY`, if you set one. `source <(torchgate completion bash)` lets \
-bash complete verbs, options and files; see [completion](#torchgate-completion) for other shells.
+bash complete commands, options and files; see [completion](#torchgate-completion) for other shells.
 
-[Training](training.md) lists the stages of `torchgate train`. `make help` lists the verbs for \
+[Training](training.md) lists the stages of `torchgate train`. `make help` lists the commands for \
 developers."""
 COMMON = {"help", "url", "json", "reason"}
 

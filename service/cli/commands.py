@@ -45,7 +45,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "model",
     )
     register.add_argument("file", help="name of the archive, such as digits-1.1.mar")
-    register.add_argument("--workers", type=int, help="how many; as the gateway's settings say if not given")
+    register.add_argument("--workers", type=int, help="number of workers; TORCHGATE_WORKERS_PER_VERSION if not given")
     scale = add_verb(
         models, "scale", "change a version's number of workers", _scale, _version_table, "model", "version"
     )
@@ -66,7 +66,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="version that gets a copy of this share of requests; none if not given",
     )
     divide.add_argument("--sticky-header", help="header with the routing key; unchanged if not given")
-    divide.add_argument("--no-sticky", action="store_true", help="deal each request independently")
+    divide.add_argument("--no-sticky", action="store_true", help="ignore routing keys")
     add_verb(
         traffic, "shadows", "compare the shadows' answers", lambda g, o: g.shadows(o.model), shadows_table, "model"
     )

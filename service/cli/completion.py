@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
-HELP = "print a script that completes verbs, options and files in a shell"
+HELP = "print a script that completes commands, options and files in a shell"
 HOW_TO = """\
 For bash: source <(torchgate completion bash), or for every new shell, torchgate completion bash
 >~/.local/share/bash-completion/completions/torchgate. For zsh, put the script into a folder of $fpath as _torchgate."""

@@ -22,7 +22,7 @@ OPTIONS: dict[str, tuple[Callable[[str], float], str]] = {
     "min_requests": (int, "least number of judged requests that the new version needs in each step"),
     "min_seconds": (finite, "least duration of each step, in seconds"),
     "error_rate": (finite, "chance that a version is rolled back although it is no worse"),
-    "slow_ms": (finite, "a request is slow above this"),
+    "slow_ms": (finite, "milliseconds above which a request is slow"),
     "slow_tolerance": (finite, "how many times as often as the stable version the new one may be slow"),
     "shadow_percent": (finite, "percentage of requests that are copied to compare answers"),
     "min_agreement": (finite, "least share of images to which both versions give the same class"),

@@ -20,7 +20,7 @@ def config_flag() -> argparse.ArgumentParser:
     parser.add_argument(
         CONFIG_FLAG,
         metavar="FILE",
-        help=f"file of settings ({CONFIG_VARIABLE}; {USUAL_FILE} of this folder if it is there)",
+        help=f"file of settings; if not given, {CONFIG_VARIABLE}, then {USUAL_FILE} in this folder",
     )
     return parser
 

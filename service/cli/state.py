@@ -9,7 +9,7 @@ from service.cli.settings import config_flag
 
 def add_state_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verbs; each sets `subverb`, `file` (None without one) and `is_forced`."""
-    help_text = "back up and restore traffic, labels, rollouts and events, where TORCHGATE_DATABASE_URL says"
+    help_text = "back up and restore the traffic, labels, rollouts and events of TORCHGATE_DATABASE_URL"
     group = verbs.add_parser("state", help=help_text, description=help_text).add_subparsers(
         dest="subverb", required=True
     )
@@ -26,5 +26,5 @@ def add_state_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--force",
         action="store_true",
         dest="is_forced",
-        help="restore even if a gateway uses the database, or it is damaged",
+        help="restore even if the database is in use or damaged",
     )

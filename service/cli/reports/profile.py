@@ -19,9 +19,9 @@ def add_profile_verb(group: Any, *, is_former: bool = False) -> None:
     """Add the verb to its group; a former place of it is not listed."""
     help_text = None if is_former else "show where a version's time goes, operator by operator"
     profile = add_verb(group, "profile", help_text, _profile, profile_table, "model", "version")
-    profile.add_argument("--batches", type=int, help="how many of its next ones")
-    profile.add_argument("--wait", type=finite, metavar="SECONDS", help="for traffic, before the self-check's images")
-    profile.add_argument("--trace", type=Path, metavar="FILE.json.gz", help="where to put a Chrome trace of them")
+    profile.add_argument("--batches", type=int, help="number of batches to profile")
+    profile.add_argument("--wait", type=finite, metavar="SECONDS", help="wait for traffic; then use self-check images")
+    profile.add_argument("--trace", type=Path, metavar="FILE.json.gz", help="write a Chrome trace of the batches")
 
 
 def profile_table(profile: Mapping[str, Any]) -> str:

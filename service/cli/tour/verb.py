@@ -42,7 +42,7 @@ def add_tour_verb(verbs: Any) -> None:
     tour.add_argument("--model-store", type=Path, default=default, metavar="FOLDER", help=store_help)
     samples_help = "images to send, named by their class as digit-7.png is"
     tour.add_argument("--samples", type=Path, default=Path("samples"), metavar="FOLDER", help=samples_help)
-    tour.add_argument("--clean-up", action="store_true", help="only remove what a tour that was killed has left")
+    tour.add_argument("--clean-up", action="store_true", help="only remove what a killed tour left behind")
 
 
 def _tour(gateway: Gateway, options: argparse.Namespace) -> Any:
