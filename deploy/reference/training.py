@@ -1,7 +1,7 @@
 """The page of training: each stage with its options, as `--help` shows them."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from unittest import mock
@@ -58,9 +58,11 @@ def _table(actions: Sequence[argparse.Action]) -> str:
     return table(("option", "values", "meaning"), (_row(each) for each in actions if each.dest != "help"))
 
 
-def _row(action: argparse.Action) -> Iterator[str]:
+def _row(action: argparse.Action) -> tuple[str, str, str]:
     metavar = str(action.metavar or "")
-    yield " ".join(f"`{each}`" for each in action.option_strings) or f"`{metavar}`"
     values = " ".join(f"`{each}`" for each in metavar.split("|") if each and action.option_strings)
-    yield f"{values} …" if action.nargs == "*" else values
-    yield (action.help or "").replace("%%", "%").replace(f"{ROOT}/", "")
+    return (
+        " ".join(f"`{each}`" for each in action.option_strings) or f"`{metavar}`",
+        f"{values} …" if action.nargs == "*" else values,
+        (action.help or "").replace("%%", "%").replace(f"{ROOT}/", ""),
+    )
