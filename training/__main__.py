@@ -4,12 +4,16 @@ import os
 import sys
 
 from training.commands.malloc_settings import keep_freed_memory
+from training.commands.usage import USAGE
 from training.errors import TrainingError
 from training.parallel.process_exit import leave_after
 
 
 def main() -> int:
     """Run one stage; return 0, or the exit code of what stopped it."""
+    if sys.argv[1:2] in ([], ["-h"], ["--help"]):
+        print(USAGE)
+        return 0
     # Before torch is loaded, which reads it then: threads that spin while they wait cost a factor of ten where another
     # program wants the cores too, and threads that sleep at most a fifth where none does.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -45,6 +45,7 @@ def test_arguments_reach_the_stage_or_else_the_pipeline(arguments: list[str], me
 @pytest.mark.parametrize("missing", ["training", "torch"])
 def test_without_the_extra_it_names_what_to_install(tmp_path: Path, missing: str) -> None:
     (tmp_path / "service").symlink_to(ROOT / "service")
+    (tmp_path / "torchgate_client").symlink_to(ROOT / "client" / "torchgate_client")
     if missing == "torch":
         (tmp_path / "training").symlink_to(ROOT / "training")
         (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(name='torch')\n")

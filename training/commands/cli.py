@@ -28,37 +28,8 @@ VERBS: dict[str, Callable[[Sequence[str], ArchiveConfig], None]] = {
 
 REMOVED_KEY = "TORCHGATE_MANIFEST_KEY_FILE"  # of the HMAC that signed manifests before
 
-USAGE = """usage: torchgate train [STAGE] [options]
-       python -m training STAGE [options]
-
-Both do the same. `torchgate train` without a STAGE runs the pipeline.
-
-stages, in their order:
-  prepare       decode images into the arrays of a new run
-  train         find the weights
-  evaluate      measure them on the test images; with --log, what a gateway has answered
-  quantize      make the int8 variants and measure them
-  export        make TorchScript graphs of all variants
-  archive       put all into the model store
-  pipeline      all of these in a row
-
-  keys          new FILE makes a key that signs the model store; show FILE prints its id
-  sign          sign the manifest anew, or take archives out of it with --revoke
-  graph         what TorchScript made of a run's model, before and after it is optimised
-  profile       where the time of a run's graph, or of an archive's, goes
-  pack          put images into tar shards, which training then streams
-  bench-loader  whether reading images or the model limits training
-  sweep         search the options of training for the best validation accuracy
-  compare       runs side by side: options, figures, learning curves
-
-torchgate train STAGE --help explains the options of a stage."""
-
-
 def dispatch(args: Sequence[str], environment: Mapping[str, str]) -> None:
     """Run the stage that the arguments name; raises TrainingError for what its caller can mend."""
-    if not args or args[0] in ("-h", "--help"):
-        print(USAGE)
-        return
     verb, *rest = args
     if verb not in VERBS:
         raise SettingError(f"there is no stage {verb!r}; allowed is one of {', '.join(VERBS)}")

@@ -18,7 +18,7 @@ ResNetName = Literal["resnet20", "resnet32", "resnet56", "resnet18", "resnet34",
 Architecture = Literal[ResNetName, "resnet20-early-exit"]
 WITH_CONTROL_FLOW: tuple[Architecture, ...] = ("resnet20-early-exit",)  # how far they go depends on the image
 Compile = Literal["trace", "script", "mixed"]
-PresetName = Literal["digits", "synthetic", "images"]
+PresetName = Literal["digits", "digits-long", "synthetic", "images"]
 MOST_IMAGES = 1024  # that a handler takes at once
 
 
