@@ -17,7 +17,7 @@ INTRODUCTION = """\
 | --- | --- |
 | a flag | `torchgate serve --max-images 64` |
 | an environment variable | `TORCHGATE_MAX_IMAGES=64` |
-| the file `torchgate.toml` in the folder of the start | `max_images = 64` |
+| the file `torchgate.toml` in the folder where you start the command | `max_images = 64` |
 
 The flag and the key follow from the variable's name. `--config FILE` or `TORCHGATE_CONFIG` names another file, which \
 then must exist. An empty variable counts as unset; an empty flag asks for the default. \
@@ -54,9 +54,10 @@ TorchServe's APIs ask for no credentials. |
 
 ## The Makefile
 
-`make` reads `BACKEND` (`TORCHGATE_BACKEND`, else `grpc`: what `make serve` runs), `PYTHON` (`python3`), `VENV` \
-(`.venv`), `TORCHGATE_MODEL_STORE` and `TORCH_INDEX_URL`. The last is PyTorch's index of CPU wheels. It is used only \
-where it answers within 3 s; an empty value means no index."""
+`make` reads these variables, here with their defaults: `BACKEND`, the backend of `make serve` (`TORCHGATE_BACKEND`, \
+or `grpc` if that is unset), `PYTHON` (`python3`), `VENV` (`.venv`), `TORCHGATE_MODEL_STORE` and `TORCH_INDEX_URL`. \
+The last is PyTorch's index of CPU wheels. It is used only where it answers within 3 s; \
+an empty value means no index."""
 
 
 def settings_page() -> str:

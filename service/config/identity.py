@@ -23,8 +23,8 @@ class IdentitySettings(BaseModel):
     )
     api_keys: SecretStr | None = Field(
         None,
-        description="API keys of at least 8 characters, separated by commas. Predictions must send one as `X-API- "
-        "Key`. Unset: predictions need no key.",
+        description="API keys of at least 8 characters, separated by commas. Predictions must send one as "
+        "`X-API-Key`. Unset: predictions need no key.",
     )
     api_keys_file: Path | None = Field(None, description="File with the value of TORCHGATE_API_KEYS.")
 

@@ -21,8 +21,8 @@ class ModelServerSettings(BaseModel):
     worker_max_bytes: int = Field(
         0,
         ge=0,
-        description="Backend `workers`: memory above which a worker is replaced. 0 is the worker's share of half the "
-        "machine's memory.",
+        description="Backend `workers`: memory above which a worker is replaced. 0 is half the machine's memory, "
+        "divided by the number of workers.",
     )
     torchserve_host: str = Field("127.0.0.1", description="Host that TorchServe runs on.")
     torchserve_grpc_port: int = Field(7070, ge=1, le=65535, description="TorchServe's gRPC inference port.")

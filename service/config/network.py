@@ -60,8 +60,8 @@ class NetworkSettings(BaseModel):
         4096,
         ge=16,
         le=1_000_000,
-        description="Largest number of connections to the public listener. Above it, the idle connection of the "
-        "busiest address closes for a new one. If none is idle, the new one gets 503, or is closed if "
+        description="Largest number of connections to the public listener. At the limit, a new connection replaces "
+        "an idle one of an address with the most connections. If none is idle, the new one gets 503, or is closed if "
         "many are refused at once. The admin listener takes 128.",
     )
     max_connections_per_address: int = Field(
@@ -72,8 +72,8 @@ class NetworkSettings(BaseModel):
     write_timeout_seconds: float = Field(
         30,
         gt=0,
-        description="Time within which a client must read 16 KiB of a waiting answer, or all of it. Otherwise the "
-        "gateway closes the connection.",
+        description="Time within which a client must read 16 KiB of an answer; if less is left, all of it. "
+        "Otherwise the gateway closes the connection.",
     )
     lame_duck_seconds: float = Field(
         0,

@@ -91,15 +91,15 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
     drift_class_threshold: float = Field(
         0.1,
         gt=0,
-        description="Population stability index of the predicted classes above which a version drifts, unless its "
-        "noise level is higher.",
+        description="Population stability index of the predicted classes above which a version drifts. The noise "
+        "level, which chance alone rarely exceeds, replaces it if it is higher.",
     )
     drift_confidence_threshold: float = Field(
         0.1,
         gt=0,
         le=1,
-        description="Kolmogorov-Smirnov distance of the confidences above which a version drifts, unless its noise "
-        "level is higher.",
+        description="Kolmogorov-Smirnov distance of the confidences above which a version drifts. The noise level, "
+        "which chance alone rarely exceeds, replaces it if it is higher.",
     )
 
     latency_objective_ms: int = Field(
@@ -135,8 +135,8 @@ class Settings(ModelServerSettings, StateSettings, ModelStoreSettings, IdentityS
     max_buffered_bytes: int = Field(
         512 * MEBIBYTE,
         ge=2,
-        description="Memory for the request bodies of all callers. One caller may take at most as much of it as stays "
-        "free.",
+        description="Memory for the request bodies of all callers. One caller may take at most as much as is "
+        "still free: half of it, if it is alone.",
     )
     max_body_bytes: int = Field(32 * MEBIBYTE, ge=1, description="Largest request body.")
     max_images: int = Field(256, ge=1, le=MOST_IMAGES, description="Largest number of images in one request.")

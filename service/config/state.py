@@ -21,7 +21,7 @@ class StateSettings(BaseModel):
     feedback_retention_days: int = Field(
         90,
         ge=1,
-        description="Age at which feedback is deleted, once its answer accepts no more.",
+        description="Age at which feedback is deleted, once its answer accepts no more feedback.",
     )
     event_retention_days: int = Field(
         400, ge=1, description="Age at which events are deleted. The newest 1,000 always stay."
