@@ -13,11 +13,11 @@ from training.commands.signing import KEYS_USAGE
 ROOT = Path(__file__).parents[2]
 INTRODUCTION = """\
 `torchgate train` runs the pipeline, from images to archives in the model store. `torchgate train STAGE` runs one \
-stage. `python -m training STAGE` is the same command, for where only the trainer is installed. \
+stage. `python -m training STAGE` does the same; use it where only the trainer is installed. \
 [Train a model](../how-to/train/train.md) shows how to use it.
 
 A default below is the one of the preset `digits`. Stages that take `--run` have the run's own options as defaults. \
-`None` unsets an option that allows it. The opposite of a switch such as `--flip` is `--no-flip`."""
+Where the values include `None`, it unsets the option. The opposite of a switch such as `--flip` is `--no-flip`."""
 
 
 def training_page() -> str:

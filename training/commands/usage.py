@@ -7,8 +7,8 @@ Both do the same. `torchgate train` without a STAGE runs the pipeline.
 
 stages, in their order:
   prepare       decode images into the arrays of a new run
-  train         find the weights
-  evaluate      measure them on the test images; with --log, a gateway's answers
+  train         train the network
+  evaluate      measure it on the test images; with --log, a gateway's answers
   quantize      make the int8 variants and measure them
   export        make TorchScript graphs of all variants
   archive       put all into the model store

@@ -27,9 +27,9 @@ class DataConfig:
     """The images to train on, and the shape that they are brought to."""
 
     data: str
-    """digits or synthetic (both are built in), or a folder, known by what it holds: one folder of images per class;
-    MNIST or Fashion-MNIST (train-images-idx3-ubyte and so on, plain or .gz); CIFAR-10 or 100 (data_batch_1 or train,
-    pickled or .bin); tar shards, as pack writes them."""
+    """digits or synthetic (both are built in), or a folder. Its content tells which kind it is: one folder of images
+    per class; MNIST or Fashion-MNIST (train-images-idx3-ubyte and so on, plain or .gz); CIFAR-10 or 100 (data_batch_1
+    or train, pickled or .bin); tar shards, as pack writes them."""
     channels: Literal[1, 3]
     """1 reads images as grey, 3 as RGB."""
     height: int
@@ -75,14 +75,13 @@ class LoaderConfig:
     sampler: Sampler = "random"
     """random takes each image once an epoch; balanced draws as many, with replacement, all classes equally often."""
     workers: int = 0
-    """Processes that read and decode ahead; they pay where images are decoded, that is, of tar shards."""
+    """Processes that read and decode ahead. They help only with tar shards, whose images are still encoded."""
     prefetch: int | None = None
-    """Batches that each worker reads ahead (a chunk of 32 images, of tar shards); 2 if there are workers."""
+    """Batches that each worker reads ahead; with tar shards, chunks of 32 images. With workers, by default 2."""
     shuffle_buffer: int | None = None
-    """Images of tar shards among which the next one is drawn, in each worker; 1,000 if not given."""
+    """With tar shards: images in each worker's buffer, from which it draws the next one; 1,000 if not given."""
     pin_memory: bool = False
-    """With --workers, of prepared arrays: batches wait in page-locked memory, from which copies to a GPU do not
-    block."""
+    """With --workers and prepared arrays: batches wait in page-locked memory, so that copies to a GPU do not block."""
 
     def __post_init__(self) -> None:
         at_least("workers", self.workers, 0)
@@ -107,7 +106,7 @@ class LoaderConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How the weights are found."""
+    """How the network is trained."""
 
     architecture: Architecture = field(metadata={"flag": "--model"})
     """resnet20, 32 and 56 are made for small images, resnet18, 34 and 50 for large ones; resnet20-early-exit stops when
@@ -176,14 +175,14 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class QuantizeConfig:
-    """Which int8 variants are made, beside those that need no training."""
+    """Whether to make int8-qat, too: the int8 variant that needs training."""
 
     qat: bool = False
     """Also make the variant int8-qat: train the finished weights further, on the same batches, with rounding to int8 in
     every forward pass."""
     qat_epochs: int | None = None
-    """With --qat: passes over the training images, by default 3; in the last third, ranges and batch statistics stand
-    still."""
+    """With --qat: passes over the training images, by default 3. In the last third, the ranges of int8 and the
+    statistics of batch norm stay fixed."""
     qat_learning_rate: float | None = None
     """With --qat: largest learning rate, by default 0.005. The rate rises briefly, then falls along a cosine to 0."""
 
@@ -219,7 +218,7 @@ class ExportConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """All that decides a run's results; each run folder keeps its own as config.json."""
+    """All options that decide a run's results. Each run folder keeps them in its config.json."""
 
     preset: PresetName
     """The defaults of all other options."""
@@ -233,7 +232,7 @@ class Config:
 
 @dataclass(frozen=True)
 class ArchiveConfig:
-    """Where the archives go; this belongs to one call, so runs do not keep it."""
+    """Where the archives go. Runs do not keep these options: give them in each call."""
 
     model_store: Path = Path("model_store")
     """Folder of the archives; its default is the environment's TORCHGATE_MODEL_STORE, if that is set."""
@@ -242,12 +241,12 @@ class ArchiveConfig:
     signing_key_file: Path | None = None
     """Private key that signs the manifest; its default is the environment's TORCHGATE_SIGNING_KEY_FILE."""
     signature_days: float = 365
-    """Days until the signature expires; gateways load nothing by an expired one."""
+    """Days until the signature expires. With an expired signature, gateways load nothing."""
     handler: Path = Path(__file__).resolve().parents[2] / "handlers" / "image_classifier.py"
     """TorchServe handler that is put into the archives, with the modules that it imports from its own folder."""
     max_image_pixels: int | None = None
-    """Largest image that is decoded when served; 25 million pixels if not given. Costly formats may have
-    only a fraction of it."""
+    """Largest image that is decoded when served; 25 million pixels if not given. Images that are costly to decode have
+    a lower limit."""
     image_formats: tuple[str, ...] = ()
     """Formats that are decoded when served, such as PNG JPEG; all that the handler knows if not given."""
 
@@ -267,7 +266,7 @@ class ProfileConfig:
     num_batches: int = 20
     """Batches of each size, after those that warm up."""
     runs: Path = Path("runs")
-    """Folder in which the profile gets its own."""
+    """Folder in which the profile's own folder is made."""
 
     def __post_init__(self) -> None:
         at_least("num-batches", self.num_batches, 1)

@@ -10,7 +10,7 @@ from training.options.config import Precision, TrainConfig
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """How one call of training runs. Results should not depend on it, apart from the rounding of other kernels."""
+    """How one call of training runs. Results should not depend on it, except that other kernels round differently."""
 
     device: str = "cpu"
     """cpu, cuda, or cuda:N for one GPU of several."""

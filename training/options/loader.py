@@ -9,7 +9,7 @@ from training.options.config import Architecture, Broken, LoaderConfig
 
 @dataclass(frozen=True)
 class PackOptions:
-    """Pack images into tar shards (KEY.png, KEY.cls), which `--data SHARDS` then streams, split already."""
+    """Pack the images of each split into tar shards (KEY.png, KEY.cls). Then `--data SHARDS` streams them."""
 
     data: str
     """digits, synthetic, or a folder of images in any layout that prepare knows, except shards."""
@@ -37,7 +37,7 @@ class BenchLoaderOptions:
     """Images per step."""
     loader: LoaderConfig
     device: str = "cpu"
-    """cpu, cuda, or cuda:N for one GPU of several; precision and layout are the run's."""
+    """cpu, cuda, or cuda:N for one GPU of several. Precision and memory layout are those of the run."""
     seconds: float = 5.0
     """Duration of each of the three measurements, after its warm-up."""
     report: Path | None = None

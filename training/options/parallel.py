@@ -51,8 +51,8 @@ class ParallelOptions:
     stages: int | None = None
     """With hybrid: parts that the network is split into; by default 2."""
     micro_batches: int | None = None
-    """With model-parallel, hybrid and rpc: parts of a batch that are in the pipeline at a time, by default 4; a batch
-    that cannot be split evenly takes the next smaller number. Batch norm sees one part at a time."""
+    """With model-parallel, hybrid and rpc: equal parts that a batch is split into for the pipeline, by default 4. If a
+    batch cannot be split evenly, the next smaller number that can is used. Batch norm sees one part at a time."""
     local_batch_norm: bool = False
     """With ddp and elastic: each process normalises by its own images alone, which saves communication; by default
     statistics are those of the whole batch, so that results do not depend on the number of processes."""
@@ -61,7 +61,7 @@ class ParallelOptions:
     nodes: str | None = None
     """With elastic: least and largest number of nodes, MIN:MAX; a node is one call of this command. By default 1:1."""
     rendezvous: str | None = None
-    """With elastic: HOST:PORT at which nodes meet; the one that runs on HOST keeps the list."""
+    """With elastic: HOST:PORT at which nodes meet. The node on HOST keeps the list of nodes."""
     join_seconds: int | None = None
     """With elastic: how long a start waits for more nodes once there are MIN; by default 30."""
     max_restarts: int | None = None

@@ -13,6 +13,6 @@ class SignConfig:
     signing_key_file: Path | None = None
     """Private key; its default is the environment's TORCHGATE_SIGNING_KEY_FILE."""
     signature_days: float = 365
-    """Days until the signature expires; gateways load nothing by an expired one."""
+    """Days until the signature expires. With an expired signature, gateways load nothing."""
     revoke: tuple[str, ...] = ()
     """Archives, by their file names, that the manifest shall no longer list: gateways never load them again."""

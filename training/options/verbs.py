@@ -46,12 +46,12 @@ class PrepareOptions:
     """Name of the model, in the model store and in requests."""
     data: DataConfig
     runs: Path = Path("runs")
-    """Folder in which the run gets its own."""
+    """Folder in which the run's own folder is made."""
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Find the weights. Defaults are the run's own; without --run, help shows those of the preset digits."""
+    """Train the network. Defaults are the run's own; without --run, help shows those of the preset digits."""
 
     run: Path
     """Folder of the run."""
@@ -59,7 +59,8 @@ class TrainOptions:
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     parallel: ParallelOptions = field(default_factory=ParallelOptions)
     resume: bool = False
-    """Go on from the run's last checkpoint, with the options that it was begun with; bit for bit on one process."""
+    """Go on from the run's last checkpoint, with the options that it was begun with. On one process on
+    the CPU, the result is bit for bit that of an uninterrupted training."""
     track: TrackingOptions = field(default_factory=TrackingOptions)
 
 
@@ -70,7 +71,7 @@ class EvaluateOptions:
     run: Path | None = None
     """Folder of the run."""
     log: Path | None = None
-    """Folder of the prediction log: figures of each version, with its accuracy where feedback came back."""
+    """Folder of the prediction log. It gives the figures of each version, and the accuracy if there was feedback."""
     report: Path | None = None
     """With --log: file that gets the figures as JSON."""
     images: Path | None = None
@@ -115,7 +116,7 @@ class GraphOptions:
     variant: Variant = "fp32"
     """A TorchScript variant; aoti has no graph to show."""
     batch_size: int = 8
-    """Images per batch; torch fuses the graph for the batches that it has seen."""
+    """Images per batch. torch fuses the operators of the last graph for batches of this size."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_size <= MOST_IMAGES:
@@ -142,7 +143,7 @@ class PipelineOptions:
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     track: TrackingOptions = field(default_factory=TrackingOptions)
     runs: Path = Path("runs")
-    """Folder in which the run gets its own."""
+    """Folder in which the run's own folder is made."""
 
 
 @dataclass(frozen=True)
@@ -155,15 +156,16 @@ class SweepOptions:
     sweep: Path
     """Folder of the sweep: its study, its data and the run of each trial."""
     space: tuple[str, ...] = field(metadata={"repeated": True})
-    """One option of training to search; give it again for each. NAME=LOW:HIGH takes numbers between the two,
-    NAME=log:LOW:HIGH the same on a logarithmic scale, NAME=VALUE,VALUE,... one of these."""
+    """An option of training to search. Repeat --space for each option. NAME=LOW:HIGH takes numbers from LOW to HIGH.
+    NAME=log:LOW:HIGH takes them on a logarithmic scale. NAME=VALUE,VALUE,... takes one of the values."""
     config: Config
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     track: TrackingOptions = field(default_factory=TrackingOptions)
     num_trials: int = 20
     """Trials of the sweep in all, those of earlier calls included."""
     num_startup_trials: int = 5
-    """First trials, drawn at random and never pruned; later trials are judged by them."""
+    """Number of first trials, which have random values and are never pruned. To prune a trial is to stop it early,
+    because it does worse than the median of the finished ones."""
     num_startup_epochs: int = 1
     """Epochs that every trial may take before it can be pruned."""
 
@@ -182,4 +184,4 @@ class CompareOptions:
     run: tuple[Path, ...] = field(metadata={"flag": "RUN"})
     """Folders of runs, two or more."""
     runs: Path = Path("runs")
-    """Folder in which the comparison gets its own."""
+    """Folder in which the comparison's own folder is made."""
