@@ -54,9 +54,16 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     add_profile_verb(models, is_former=True)
 
     traffic = add_group(verbs, "traffic", "show and change how requests are divided among versions")
-    add_verb(traffic, "show", "show the present weights", lambda g, o: g.traffic(o.model), traffic_table, "model")
-    divide = add_verb(traffic, "set", "set the weights", _set_traffic, traffic_table, "model")
-    divide.add_argument("weights", nargs="+", metavar="VERSION=PERCENT", type=_weight)
+    help_text = "show the present traffic weights"
+    add_verb(traffic, "show", help_text, lambda g, o: g.traffic(o.model), traffic_table, "model")
+    divide = add_verb(traffic, "set", "set the traffic weights", _set_traffic, traffic_table, "model")
+    divide.add_argument(
+        "weights",
+        nargs="+",
+        metavar="VERSION=PERCENT",
+        type=_weight,
+        help="version and the share of requests that it gets, such as 1.1=10",
+    )
     divide.add_argument(
         "--shadow",
         action="append",
@@ -67,9 +74,8 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     divide.add_argument("--sticky-header", help="header with the routing key; unchanged if not given")
     divide.add_argument("--no-sticky", action="store_true", help="ignore routing keys")
-    add_verb(
-        traffic, "shadows", "compare the shadows' answers", lambda g, o: g.shadows(o.model), shadows_table, "model"
-    )
+    help_text = "compare the shadows' answers with those that the callers got"
+    add_verb(traffic, "shadows", help_text, lambda g, o: g.shadows(o.model), shadows_table, "model")
     add_verb(
         traffic,
         "rollback",

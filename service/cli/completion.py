@@ -16,7 +16,7 @@ FILES = {"FILE", "FOLDER", "STORE", "FILE.json.gz"}  # what arguments that name 
 def add_completion_verb(verbs: Any) -> None:
     """Add the verb; it sets `shell`."""
     parser = verbs.add_parser("completion", help=HELP, description=f"{HELP}.", epilog=HOW_TO)
-    parser.add_argument("shell", choices=SHELLS)
+    parser.add_argument("shell", choices=SHELLS, help="bash, zsh, fish or tcsh")
 
 
 def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:

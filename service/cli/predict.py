@@ -24,7 +24,7 @@ def add_predict_verb(verbs: Any) -> None:
     predict.epilog = f"Where predictions need a key, set {KEY_VARIABLE}."
     predict.add_argument("files", nargs="+", metavar="FILE", help="image to send; - is standard input")
     predict.add_argument("--model", help="model that answers; the default model if not given")
-    predict.add_argument("--version", help="version that answers; the weights choose one if not given")
+    predict.add_argument("--version", help="version that answers; the traffic weights choose one if not given")
     predict.add_argument("--label", help="label of the version that answers")
     predict.add_argument("--top-k", type=int, metavar="K", help="list the K most probable classes of each image")
 

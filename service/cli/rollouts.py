@@ -13,7 +13,7 @@ from service.cli.verbs import add_verb, finite
 
 MOVES: dict[str, tuple[Callable[..., Rollout], str]] = {
     "pause": (Gateway.pause_rollout, "pause at the present step; the guards keep watching"),
-    "resume": (Gateway.resume_rollout, "continue with the next step"),
+    "resume": (Gateway.resume_rollout, "continue with the steps"),
     "promote": (Gateway.promote_rollout, "give the new version all of the traffic now"),
     "abort": (Gateway.abort_rollout, "return all traffic to the stable version"),
 }
@@ -23,7 +23,7 @@ OPTIONS: dict[str, tuple[Callable[[str], float], str]] = {
     "min_seconds": (finite, "least duration of each step, in seconds"),
     "error_rate": (finite, "chance that a version is rolled back although it is no worse"),
     "slow_ms": (finite, "milliseconds above which a request is slow"),
-    "slow_tolerance": (finite, "how many times as often as the stable version the new one may be slow"),
+    "slow_tolerance": (finite, "the new version may be slow at most this many times as often as the stable one"),
     "shadow_percent": (finite, "percentage of requests that are copied to compare answers"),
     "min_agreement": (finite, "least share of images to which both versions give the same class"),
 }

@@ -20,7 +20,9 @@ def add_profile_verb(group: Any, *, is_former: bool = False) -> None:
     help_text = None if is_former else "show where a version's time goes, operator by operator"
     profile = add_verb(group, "profile", help_text, _profile, profile_table, "model", "version")
     profile.add_argument("--batches", type=int, help="number of batches to profile")
-    profile.add_argument("--wait", type=finite, metavar="SECONDS", help="wait for traffic; then use self-check images")
+    profile.add_argument(
+        "--wait", type=finite, metavar="SECONDS", help="longest wait for traffic; then self-check images are used"
+    )
     profile.add_argument("--trace", type=Path, metavar="FILE.json.gz", help="write a Chrome trace of the batches")
 
 

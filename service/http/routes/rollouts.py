@@ -15,7 +15,7 @@ from service.persistence.rollout_store import RolloutStore
 
 MOVES = {
     "pause": "Pause at the present step. The guards keep watching.",
-    "resume": "Continue with the next step.",
+    "resume": "Continue with the steps.",
     "promote": "Give the new version all of the traffic now.",
     "abort": "Return all traffic to the stable version.",
 }

@@ -119,7 +119,10 @@ class RolloutChange(Change):
         description="A request is slow above this; TORCHGATE_LATENCY_OBJECTIVE_MS if absent.",
     )
     slow_tolerance: float = Field(
-        DEFAULTS.slow_tolerance, ge=1, le=100, description="How many times as often as the stable one it may be slow."
+        DEFAULTS.slow_tolerance,
+        ge=1,
+        le=100,
+        description="The new version may be slow at most this many times as often as the stable one.",
     )
     shadow_percent: float = Field(
         DEFAULTS.shadow_percent,
