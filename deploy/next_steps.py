@@ -19,12 +19,12 @@ SAMPLES = {"digits": "samples/digit-7.png"}
 TEXT = """
 The gateway is ready. In a second terminal:
 
-    curl --data-binary @{sample} {url}/predict
+    curl {header}--data-binary @{sample} {url}/predict
 
 The same from Python (.venv/bin/python):
 
     from torchgate_client import Client
-    print(Client("{url}").predict("{sample}").label)
+    print(Client("{url}"{key}).predict("{sample}").label)
 
 Status page: {url}
 API:         {url}/docs
@@ -58,7 +58,9 @@ def main() -> None:
         time.sleep(0.5)
     models = [each["model"] for each in (ask(settings.port, "/models") or {"models": []})["models"]]
     sample = next((SAMPLES[each] for each in models if each in SAMPLES), "path/to/image.png")
-    print(TEXT.format(sample=sample, url=f"http://localhost:{settings.port}"), flush=True)
+    has_keys = settings.api_keys is not None or settings.clients_file is not None
+    header, key = ("-H 'X-API-Key: YOUR-KEY' ", ', key="YOUR-KEY"') if has_keys else ("", "")
+    print(TEXT.format(sample=sample, url=f"http://localhost:{settings.port}", header=header, key=key), flush=True)
 
 
 if __name__ == "__main__":
