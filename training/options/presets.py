@@ -19,7 +19,7 @@ def digits(data: str | None) -> Config:
         data=DataConfig(data=data, channels=1, height=28, width=28),
         train=TrainConfig(
             architecture="resnet20",
-            epochs=7,
+            epochs=8,
             batch_size=32,
             schedule="one-cycle",
             warmup=0.3,
