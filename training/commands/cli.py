@@ -28,6 +28,7 @@ VERBS: dict[str, Callable[[Sequence[str], ArchiveConfig], None]] = {
 
 REMOVED_KEY = "TORCHGATE_MANIFEST_KEY_FILE"  # of the HMAC that signed manifests before
 
+
 def dispatch(args: Sequence[str], environment: Mapping[str, str]) -> None:
     """Run the stage that the arguments name; raises TrainingError for what its caller can mend."""
     verb, *rest = args
