@@ -30,7 +30,7 @@ def digits(data: str | None) -> Config:
 
 
 def digits_long(data: str | None) -> Config:
-    """Return what takes three times as long as `digits` and makes half as many errors."""
+    """Return what takes three times as long as `digits` and makes fewer errors."""
     augment = AugmentConfig(rotation_degrees=15, shear_degrees=12, translation=0.1, scaling=0.15)
     train = TrainConfig(architecture="resnet20", epochs=24, augment=augment)
     return replace(digits(data), preset="digits-long", train=train)
