@@ -5,7 +5,6 @@ import asyncio
 import gzip
 import json
 import os
-import shlex
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +17,6 @@ from service.cli.commands import add_verbs
 from service.cli.gateway import Gateway
 from tests.fake_backend import make_profile, make_trace
 from tests.gateway import Rig, running_gateway
-from tests.torchserve_process import ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -117,19 +115,6 @@ async def test_without_a_rollout_it_says_how_to_begin_one(tmp_path: Path) -> Non
             assert told == (
                 "torchgate: digits has had no rollout yet; start one: torchgate rollouts start digits VERSION\n"
             )
-
-
-async def test_the_guides_examples_work_as_pasted(tmp_path: Path) -> None:
-    versions = tuple(("digits", "1.0", variant) for variant in ("fp32", "int8-dynamic", "int8-static"))
-    page = (ROOT / "docs" / "how-to" / "operate" / "versions-and-traffic.md").read_text()
-    blocks = [block.split("```")[0] for block in page.split("```sh\n")[1:]]
-    lines = [line for line in "".join(blocks).splitlines() if line.startswith("torchgate ")]
-    commands = [shlex.split(line, comments=True)[1:] for line in lines]
-    assert len(commands) > 5
-    async with running_gateway(tmp_path, versions, admin_token=TOKEN) as rig:
-        await rig.until_every_version_is_ready()
-        for command in commands:
-            await torchgate(rig, *command)
 
 
 async def test_a_profile_is_a_table_and_a_file(tmp_path: Path) -> None:
