@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from torchgate_client import Client
@@ -30,10 +29,6 @@ NOTEBOOK = Path("docs", "tutorials", "torchgate.ipynb")
 SECOND = "1.1"
 VERSIONS = {"1.0-int8-dynamic", "1.0-int8-static", SECOND}  # beside 1.0, which is never unloaded
 BAR = re.compile(r'>(\w+)</span><span style="background:#\w+;width:([0-9.]+)em"></span><span>([0-9.]+)%<')
-# The page is right, and what it runs is not.
-KNOWN_FAULTS = {
-    "docs/how-to/operate/rollouts.md": "`--steps` sends texts, and the API takes numbers (service/cli/rollouts.py)",
-}
 
 
 @dataclass(frozen=True)
@@ -89,11 +84,10 @@ def stack(trained_digits: Trained, tmp_path_factory: pytest.TempPathFactory) -> 
         yield made
 
 
-def pages_with(language: str) -> list[Any]:
+def pages_with(language: str) -> list[str]:
     """Return the pages with a block that is run, as parameters of a test."""
     found = {block.page for block in blocks() if block.runs and block.language == language}
-    marks = {page: pytest.mark.xfail(reason=reason) for page, reason in KNOWN_FAULTS.items()}
-    return [pytest.param(page, marks=marks.get(page, ())) for page in PAGES if page in found]
+    return [page for page in PAGES if page in found]
 
 
 def script(page: str, language: str, gateway: GatewayProcess, before: str) -> str:

@@ -108,7 +108,7 @@ class RolloutChange(Change):
     )
     error_rate: float = Field(
         DEFAULTS.error_rate,
-        gt=0,
+        ge=1e-6,  # far below it, the evidence that is needed would be no number
         le=0.5,
         description="Chance that a version which is no worse is rolled back, over all guards and the whole rollout.",
     )
