@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from pydantic import SecretStr
 
 from service.cli.commands import INTERRUPTED, add_verbs, run
-from service.cli.completion import add_completion_verb, completion_script
+from service.cli.completion import add_completion_verb
 from service.cli.settings import given_flags, refusal, setting_flags, settings_text
 from service.cli.state import add_state_verbs
 from service.cli.verbs import add_common_options, common_options
@@ -72,34 +72,24 @@ def command_parser() -> argparse.ArgumentParser:
     )
     training.add_argument(
         "arguments",
-        action=BecomeTraining,
         nargs=argparse.REMAINDER,
         metavar="[STAGE] [OPTIONS]",
         help="a stage of training and its options; without a stage, the whole pipeline",
     )
+    training.set_defaults(act=lambda options: become_training(options.arguments))
     add_verbs(verbs)
     add_state_verbs(verbs)
-    add_completion_verb(verbs)
+    add_completion_verb(verbs, parser)
     return parser
 
 
-class BecomeTraining(argparse.Action):
-    """Replaces this process by training, a program of its own; without a stage by its pipeline."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> NoReturn:
-        """Do so as soon as the arguments are known; end with status 2 where training is not installed."""
-        if find_spec("training") is None:
-            sys.exit(_complain("training is not installed here: pip install 'torchgate[training]'"))
-        arguments = list(values or ())
-        if not arguments or (arguments[0].startswith("-") and arguments[0] not in {"-h", "--help"}):
-            arguments.insert(0, "pipeline")
-        os.execv(sys.executable, [sys.executable, "-m", "training", *arguments])  # noqa: S606 - no shell, on purpose
+def become_training(arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by training, a program of its own; without a stage by its pipeline."""
+    if find_spec("training") is None:
+        sys.exit(_complain("training is not installed here: pip install 'torchgate[training]'"))
+    is_stage = arguments and (not arguments[0].startswith("-") or arguments[0] in {"-h", "--help"})
+    stage = arguments if is_stage else ["pipeline", *arguments]
+    os.execv(sys.executable, [sys.executable, "-m", "training", *stage])  # noqa: S606 - no shell, on purpose
 
 
 def main() -> None:
@@ -116,8 +106,8 @@ def main() -> None:
     is_json = verb in {"check", "settings"} and given.pop("json", False)
     if given:
         parser.error(f"--{next(iter(given))} is for the verbs that ask a running gateway, not for {verb}")
-    if verb == "completion":
-        print(completion_script(parser, options.shell))
+    if "act" in options:
+        options.act(options)
         return
     flags = given_flags(options)
     if (store := getattr(options, "store", None)) is not None:

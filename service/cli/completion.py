@@ -13,10 +13,11 @@ For bash: source <(torchgate completion bash), or for every new shell, torchgate
 FILES = {"FILE", "FOLDER", "STORE", "FILE.json.gz"}  # what arguments that name one are called
 
 
-def add_completion_verb(verbs: Any) -> None:
-    """Add the verb; it sets `shell`."""
+def add_completion_verb(verbs: Any, command: argparse.ArgumentParser) -> None:
+    """Add the verb, which prints what completes `command`."""
     parser = verbs.add_parser("completion", help=HELP, description=f"{HELP}.", epilog=HOW_TO)
     parser.add_argument("shell", choices=SHELLS, help="bash, zsh, fish or tcsh")
+    parser.set_defaults(act=lambda options: print(completion_script(command, options.shell)))
 
 
 def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:

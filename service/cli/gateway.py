@@ -1,4 +1,4 @@
-"""The Python client, as the operator's verbs use it: it says who asks, and what to do about a certificate."""
+"""The Python client, as the operator's verbs use it: it names the user, and says what to do about a certificate."""
 
 import getpass
 import os

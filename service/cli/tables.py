@@ -21,7 +21,7 @@ def models_table(models: Iterable[Model]) -> str:
 
 
 def versions_table(versions: Iterable[tuple[str, Version]]) -> str:
-    """Return one line for each version, of which the model is told."""
+    """Return one line for each pair of a model's name and a version."""
     rows = [
         (
             model,

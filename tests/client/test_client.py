@@ -28,6 +28,7 @@ from torchgate_client.images import encoded
 from deploy.reference.http_api import openapi
 from tests.fake_backend import make_profile, make_trace
 from tests.gateway import TOKEN, Rig, running_gateway
+from tests.other_server import other_server
 
 pytestmark = pytest.mark.anyio
 
@@ -187,19 +188,11 @@ async def test_it_tries_again_when_the_gateway_says_so_and_no_longer_than_the_de
 
 @KINDS
 async def test_a_gateway_that_is_not_there_or_none(kind: str) -> None:
-    async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 418 Teapot\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        rig: Any = type("Place", (), {"url": url})
-        async with client_of(rig, kind) as client:
-            with pytest.raises(BadAnswer, match="418"):
-                await client.models()
+    async with other_server("418 Teapot", b"hi") as rig, client_of(rig, kind) as client:
+        with pytest.raises(BadAnswer, match="418"):
+            await client.models()
     async with client_of(rig, kind, retries=1) as client:
-        with pytest.raises(Unreachable, match=url):
+        with pytest.raises(Unreachable, match=rig.url):
             await client.models()
         with pytest.raises(Unreachable):
             await client.wait_until_ready(0)
@@ -240,18 +233,10 @@ def test_images_of_any_kind(tmp_path: Path) -> None:
 
 @KINDS
 async def test_a_document_that_is_none_of_a_gateway(kind: str) -> None:
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
-        rig: Any = type("Place", (), {"url": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"})
-        async with client_of(rig, kind, retries=0) as client:
-            for call in (client.models(), client.traffic("digits"), client.ready(), client.predict(b"class:1")):
-                with pytest.raises(BadAnswer):
-                    await call
+    async with other_server("200 OK", b"{}") as rig, client_of(rig, kind, retries=0) as client:
+        for call in (client.models(), client.traffic("digits"), client.ready(), client.predict(b"class:1")):
+            with pytest.raises(BadAnswer):
+                await call
 
 
 @KINDS

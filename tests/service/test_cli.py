@@ -17,6 +17,7 @@ from service.cli.commands import add_verbs
 from service.cli.gateway import Gateway
 from tests.fake_backend import make_profile, make_trace
 from tests.gateway import Rig, running_gateway
+from tests.other_server import other_server
 
 pytestmark = pytest.mark.anyio
 
@@ -184,15 +185,7 @@ async def test_programs_get_the_documents_of_the_api(tmp_path: Path) -> None:
 
 
 async def test_what_is_no_gateway_is_one_line() -> None:
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        rig: Any = type("Place", (), {"url": url})
+    async with other_server("200 OK", b"hi") as rig:
         for arguments in (("models", "list"), ("traffic", "show", "digits"), ("drift", "digits")):
             told = await torchgate(rig, *arguments, status=1)
             assert (told.count("\n"), "this is no torchgate" in told) == (1, True), told

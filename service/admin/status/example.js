@@ -1,4 +1,4 @@
-// An image of the contract's self-check, for who has none at hand.
+// An image of the contract's self-check, for people who have none at hand.
 const mostTraffic = (versions) => versions.reduce((most, each) => (each.weight > most.weight ? each : most));
 
 async function takeExample() {

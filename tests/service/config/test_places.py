@@ -3,16 +3,14 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.config.settings import SECRETS, Settings
+from tests import command_line
 from tests.gateway import GatewayProcess
-from tests.torchserve_process import ROOT
 
 SECRET = "correct-horse-battery"
 STORE = {"TORCHGATE_MODEL_STORE": "."}
@@ -20,18 +18,7 @@ STORE = {"TORCHGATE_MODEL_STORE": "."}
 
 def torchgate(folder: Path, *arguments: str, status: int = 0, **env: str) -> str:
     """Run one command in a folder and return what it prints."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TORCHGATE_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "service", *arguments],
-        cwd=folder,
-        env={**kept, "PYTHONPATH": str(ROOT), **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    done = command_line.torchgate(*arguments, status=status, folder=folder, **env)
     return done.stdout + done.stderr
 
 

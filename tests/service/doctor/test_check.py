@@ -1,16 +1,15 @@
 """`torchgate check`: one line for each thing, with the next step; its status says whether `serve` would start."""
 
 import json
-import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.doctor import machine
+from tests.command_line import torchgate
 from tests.signing import new_key, sign, trust
 from tests.stores import make_store
 
@@ -21,18 +20,8 @@ WITH_TORCHSERVE: dict[str, Any] = {"TORCHGATE_WITH_TORCHSERVE": "true", "TORCHGA
 def check(
     store: Path, *arguments: str, before: str = "", status: int = 0, **env: Any
 ) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TORCHGATE_")}
-    done = subprocess.run(
-        ["bash", "-c", f'{before}exec "$@"', "check", sys.executable, "-m", "service", "check", *arguments],
-        env={**kept, "TORCHGATE_MODEL_STORE": str(store), "TORCHGATE_PORT": "0", **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+    places = {"TORCHGATE_MODEL_STORE": str(store), "TORCHGATE_PORT": "0", **env}
+    return torchgate("check", *arguments, before=before, status=status, **places)
 
 
 def checks(store: Path, *arguments: str, status: int = 0, before: str = "", **env: Any) -> dict[str, dict[str, Any]]:
